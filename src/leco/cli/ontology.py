@@ -1,0 +1,210 @@
+"""`leco ontology`: check, diff, draw, infer."""
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from leco.errors import LecoError
+
+if TYPE_CHECKING:
+    from leco.ontology.changes import Change
+    from leco.ontology.infer import CoLabels, Parent
+
+app = typer.Typer(help="Check, compare, draw and infer label ontologies.", no_args_is_help=True, rich_markup_mode=None)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False)]
+_MOST_ROWS = 40
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def check(file: File, as_json: Json = False) -> None:
+    """Check an ontology file and say what is in it."""
+    from leco.ontology.ontology import Ontology
+    from leco.ontology.remarks import remarks
+
+    ontology = Ontology.load(file)
+    notes = remarks(ontology)
+    if as_json:
+        versions = [{"name": v.name, "classes": len(v), "ignored": list(v.ignored)} for v in ontology.versions]
+        summary = {"name": ontology.name, "fingerprint": ontology.fingerprint, "versions": versions, "remarks": notes}
+        typer.echo(json.dumps(summary, ensure_ascii=False, indent=1))
+        return
+    typer.echo(f"{file}: ontology {ontology.name}, {len(ontology.versions)} versions, {ontology.fingerprint}\n")
+    rows = []
+    for number, version in enumerate(ontology.versions):
+        found = ontology.changes(ontology.versions[number - 1].name, version.name) if number else []
+        rows.append([version.name, f"{len(version):,}", ", ".join(version.ignored) or "-", _summary(found) or "-"])
+    _table(["version", "classes", "ignored", "since the version before"], rows, right=(1,))
+    for note in notes:
+        typer.echo(f"note: {note}")
+    typer.echo("ok")
+
+
+@app.command()
+def diff(
+    file: File,
+    old: Annotated[str | None, typer.Argument(help="The older version.", show_default="the last but one")] = None,
+    new: Annotated[str | None, typer.Argument(help="The newer version.", show_default="the newest")] = None,
+    kept: Annotated[bool, typer.Option("--kept", help="List classes that did not change, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what happened to the classes between two versions."""
+    from leco.ontology.ontology import Ontology
+
+    ontology = Ontology.load(file)
+    old = old or ontology.versions[-2].name
+    new = new or ontology.newest.name
+    if ontology.position(old) >= ontology.position(new):
+        raise LecoError(f"{file}: {old} does not come before {new}; give the older version first")
+    found = ontology.changes(old, new)
+    shown = [change for change in found if kept or change.kind != "kept"]
+    if as_json:
+        typer.echo(json.dumps([asdict(change) for change in shown], ensure_ascii=False, indent=1))
+        return
+    typer.echo(f"{ontology.name}: {old} ({len(ontology[old])} classes) to {new} ({len(ontology[new])} classes)")
+    typer.echo(f"{_summary(found)}\n")
+    if shown:
+        _table(["change", old, new], [[c.kind, ", ".join(c.old) or "-", ", ".join(c.new) or "-"] for c in shown])
+
+
+@app.command()
+def draw(
+    file: File,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to: .svg or .html.", show_default=False)],
+    focus: Annotated[
+        list[str] | None, typer.Option(help="Draw only this class and its relatives (may be repeated).")
+    ] = None,
+) -> None:
+    """Draw the history of an ontology."""
+    from leco.ontology.draw import to_html, to_svg
+    from leco.ontology.files import write_text
+    from leco.ontology.ontology import Ontology
+
+    if output.suffix.lower() not in (".svg", ".html"):
+        raise LecoError(f"{output}: the ending says what to draw; valid: .svg, .html")
+    ontology = Ontology.load(file)
+    write_text(output, (to_html if output.suffix.lower() == ".html" else to_svg)(ontology, focus or ()))
+    typer.echo(f"wrote {output}")
+
+
+@app.command()
+def infer(
+    old: Annotated[str, typer.Option(help="Folder of masks in the old version, or column of the table.")],
+    new: Annotated[str, typer.Option(help="Folder of masks in the new version, or column of the table.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ontology to write: .yaml or .json.")],
+    table: Annotated[
+        Path | None, typer.Argument(metavar="[CSV]", help="A table of samples labelled in both versions.")
+    ] = None,
+    kind: Annotated[
+        Literal["tree", "soft"],
+        typer.Option(help="tree: the majority parent, as in the paper; soft: the measured shares."),
+    ] = "tree",
+    min_share: Annotated[float, typer.Option(help="With soft: leave out smaller shares, as noise.")] = 0.0,
+    old_classes: Annotated[
+        Path | None, typer.Option(help="Class list of the old masks: CSV with id,name, or JSON with labels.")
+    ] = None,
+    new_classes: Annotated[Path | None, typer.Option(help="Class list of the new masks.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A label that says nothing (may be repeated).")] = None,
+    versions: Annotated[tuple[str, str], typer.Option(help="Names of the two versions.")] = ("v1", "v2"),
+) -> None:
+    """Infer how the new classes follow from the old, from samples or pixels labelled in both versions."""
+    from leco.ontology.files import to_yaml, write_text
+    from leco.ontology.infer import CoLabels, parents, read_pairs
+    from leco.ontology.infer import infer as infer_ontology
+
+    if output.suffix.lower() not in (".yaml", ".yml", ".json"):
+        raise LecoError(f"{output}: the ending says which format is meant; valid: .yaml, .json")
+    if table:
+        colabels = CoLabels.count(read_pairs(table, old, new), ignore or ())
+    else:
+        colabels = _count_masks(Path(old), Path(new), old_classes, new_classes, ignore or [])
+    ontology = infer_ontology(colabels, output.stem, versions, kind, min_share)
+    found = parents(colabels)
+    if output.suffix.lower() == ".json":
+        ontology.save(output)
+    else:
+        write_text(output, to_yaml(ontology.to_dict(), {parent.new: _comment(parent) for parent in found}))
+    _report(colabels, found)
+    typer.echo(f"wrote {output}; see what it says with: leco ontology diff {output}")
+
+
+def _count_masks(
+    old: Path, new: Path, old_classes: Path | None, new_classes: Path | None, ignore: list[str]
+) -> "CoLabels":
+    from rich.progress import Progress
+
+    from leco.ontology.masks import MaskClasses, count_masks, pair_masks
+
+    lists = [MaskClasses.load(path, ignore) if path else None for path in (old_classes, new_classes)]
+    for label in ignore:
+        if not any(listed and label in listed.ignored for listed in lists):
+            raise LecoError(f"--ignore {label}: neither --old-classes nor --new-classes names it")
+    pairs = pair_masks(old, new)
+    with Progress(transient=True) as progress:
+        task = progress.add_task("reading masks", total=len(pairs))
+        colabels = count_masks(pairs, lists[0], lists[1], tick=lambda: progress.advance(task))
+    typer.echo(f"{len(pairs)} pairs of masks")
+    return colabels
+
+
+def _comment(parent: "Parent") -> str:
+    """What a person should look at, beside the class in the file."""
+    from leco.ontology.infer import MEANING
+
+    if parent.status == "unseen":
+        return f"{MEANING['unseen']}: fill in `from`"
+    if parent.status != "decided":
+        return f"{parent.share:.0%} of {parent.count:,}, seen in {parent.seen_in}; {MEANING[parent.status]}"
+    return ""
+
+
+def _report(colabels: "CoLabels", found: "list[Parent]") -> None:
+    """Print the conflicts, the doubtful classes, and the old classes that nothing came from."""
+    agreeing = sum(round(p.share * p.count) for p in found)
+    total = sum(p.count for p in found)
+    typer.echo(f"{total:,} labels in both versions; {(total - agreeing) / total:.2%} disagree with the majority parent")
+    doubtful = [p for p in found if p.status != "decided" or p.conflict > 0]
+    if doubtful:
+        typer.echo("")
+        rows = [
+            [
+                p.new,
+                p.parent or "-",
+                f"{p.conflict:.2%}",
+                f"{p.count:,}",
+                f"{p.seen_in:,}",
+                f"{p.at_least:.0%}",
+                p.status,
+            ]
+            for p in sorted(doubtful, key=lambda p: (p.status == "decided", -p.conflict))
+        ]
+        headings = ["class", "parent", "disagrees", "count", "seen in", "parent holds at least", "status"]
+        _table(headings, rows, right=(2, 3, 4, 5))
+    childless = sorted(set(colabels.old) - {p.parent for p in found})
+    if childless:
+        typer.echo(f"old classes that are the majority parent of none: {', '.join(childless)}")
+
+
+def _summary(changes: "list[Change]") -> str:
+    from leco.ontology.changes import KINDS
+
+    counts = Counter(change.kind for change in changes)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+
+
+def _table(headings: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False, emoji=False).print(table)

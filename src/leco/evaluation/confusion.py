@@ -1,0 +1,54 @@
+"""Confusion matrices, counted once over a whole set, at the newest version and at older ones.
+
+A matrix has a row per true class and a column per predicted class, and one more column for predictions that name no
+class (of an older version: a brand-new class has no place there). Matrices of batches, or of ranks, just add up.
+"""
+
+import torch
+from torch import Tensor
+
+from leco.errors import LecoError
+from leco.ontology.transition import Transition
+from leco.ontology.version import NO_LABEL
+
+
+def confusion(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
+    """Count (true, predicted) pairs of any shape: (c, c + 1). Samples without a true label (-1) are left out.
+
+    >>> confusion(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 1, -1]), num_classes=2)
+    tensor([[1, 1, 0],
+            [0, 1, 0]])
+    """
+    if predicted.shape != true.shape:
+        raise LecoError(f"predictions of shape {tuple(predicted.shape)} do not fit labels of {tuple(true.shape)}")
+    for what, labels in (("prediction", predicted), ("label", true)):
+        if labels.numel() and not NO_LABEL <= int(labels.min()) <= int(labels.max()) < num_classes:
+            wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)][0]
+            raise LecoError(f"{what} {int(wrong)} is outside 0 to {num_classes - 1} (or -1 for none)")
+    labelled = true != NO_LABEL
+    column = torch.where(predicted == NO_LABEL, num_classes, predicted)[labelled].long()
+    cell = true[labelled].long() * (num_classes + 1) + column
+    return torch.bincount(cell, minlength=num_classes * (num_classes + 1)).view(num_classes, num_classes + 1)
+
+
+def at_version(matrix: Tensor, transition: Transition) -> Tensor:
+    """The confusion matrix that the same predictions have in `transition.old`: every label is given its old name.
+
+    True classes that have no old name are left out; predicted ones count as naming no class.
+    """
+    if matrix.shape != (len(transition.new), len(transition.new) + 1):
+        raise LecoError(f"a matrix of shape {tuple(matrix.shape)} does not fit {len(transition.new)} classes")
+    parents = torch.from_numpy(transition.parents).to(matrix.device)
+    size = len(transition.old)
+    column = torch.cat([torch.where(parents == NO_LABEL, size, parents), parents.new_tensor([size])])
+    named = parents != NO_LABEL
+    narrow = matrix.new_zeros(len(transition.new), size + 1).index_add(1, column, matrix)
+    return matrix.new_zeros(size, size + 1).index_add(0, parents[named], narrow[named])
+
+
+def predict_at(probs_nc: Tensor, transition: Transition) -> Tensor:
+    """Likeliest class of the older version, from probabilities over the newer: ``argmax(probs @ P)``.
+
+    Better than renaming the likeliest new class: three breeds at 0.2 each say `dog`, though one cat has 0.3.
+    """
+    return transition.project(probs_nc).argmax(dim=1)

@@ -1,0 +1,1 @@
+"""What is run as a whole: for now, the walk-through of `leco demo`."""

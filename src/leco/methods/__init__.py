@@ -1,0 +1,6 @@
+"""Losses and pseudo-label refinement: tensors in, tensors out; the class dimension is 1, anything may trail it."""
+
+from leco.methods.losses import evidence_nll, hard_pseudo_nll, joint_nll, soft_pseudo_nll
+from leco.methods.refinement import agrees, condition
+
+__all__ = ["agrees", "condition", "evidence_nll", "hard_pseudo_nll", "joint_nll", "soft_pseudo_nll"]

@@ -1,0 +1,29 @@
+"""Pseudo-labels made consistent with the old label of a sample (section 5.2 of the paper)."""
+
+import torch
+from torch import Tensor
+
+from leco.methods.losses import in_full
+
+
+def condition(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
+    """Probabilities given the sample's label: the Bayes posterior (the paper's Conditioning).
+
+    For a tree this is "zero the classes outside the coarse label, renormalise", without its division by a sum that
+    underflows to zero.
+
+    >>> condition(torch.tensor([[2.0, 0.0, 9.0]]), torch.tensor([[0.0, 0.0, -torch.inf]]))
+    tensor([[0.8808, 0.1192, 0.0000]])
+    """
+    # Log-probabilities first: a share of 0.7 would vanish when added to a logit of 1e4.
+    return torch.softmax(torch.log_softmax(in_full(logits_nc), dim=1) + evidence_nc, dim=1)
+
+
+def agrees(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
+    """Whether the likeliest class is possible given the sample's label (the paper's Filtering keeps these).
+
+    >>> agrees(torch.tensor([[2.0, 0.0, 9.0]]), torch.tensor([[0.0, 0.0, -torch.inf]]))
+    tensor([False])
+    """
+    likeliest = logits_nc.argmax(dim=1, keepdim=True)
+    return evidence_nc.gather(1, likeliest).squeeze(1) > -torch.inf

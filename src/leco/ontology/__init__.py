@@ -1,0 +1,1 @@
+"""Versions, transitions, evidence, changes, inference from co-labelled data, files."""

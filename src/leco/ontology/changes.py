@@ -1,0 +1,88 @@
+"""What happened to the classes between two versions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leco.ontology.transition import Transition
+
+Kind = Literal["kept", "renamed", "split", "carved", "merged", "redrawn", "added", "removed", "ignored"]
+
+# The order in which a reader wants to see them; "kept" is no news.
+KINDS: tuple[Kind, ...] = (
+    "split",
+    "carved",
+    "merged",
+    "redrawn",
+    "renamed",
+    "added",
+    "removed",
+    "ignored",
+    "kept",
+)
+
+MEANING: dict[Kind, str] = {
+    "split": "one class became several",
+    "carved": "new classes were taken out of one that lives on",
+    "merged": "several classes became one",
+    "redrawn": "several classes became several others",
+    "renamed": "the same class under another name",
+    "added": "brand-new: no old label can mean it",
+    "removed": "no new class is left for this label",
+    "ignored": "no longer a class: its labels now say nothing",
+    "kept": "unchanged",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A smallest group of old and new classes that hang together. Classes are given by name, or id if ambiguous."""
+
+    kind: Kind
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+def changes(transition: Transition, ends_ignored: NDArray[np.bool_]) -> list[Change]:
+    """List every change between two versions, in the order of `KINDS`, then of the classes.
+
+    `ends_ignored` tells which old classes became labels that the newer version ignores.
+    """
+    found = [
+        Change(
+            _kind(transition, old, new, ends_ignored),
+            tuple(transition.old.handle(i) for i in old),
+            tuple(transition.new.handle(i) for i in new),
+        )
+        for old, new in _components(transition)
+    ]
+    return sorted(found, key=lambda change: KINDS.index(change.kind))
+
+
+def _components(transition: Transition) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the connected parts of the graph between old and new classes, as lists of indices."""
+    edges = transition.sparse
+    graph = sparse.block_array([[None, edges.T], [edges, None]], format="csr")
+    count, part = sparse.csgraph.connected_components(graph, directed=False)
+    order = np.argsort(part, kind="stable")
+    num_old = len(transition.old)
+    for nodes in np.split(order, np.cumsum(np.bincount(part, minlength=count))[:-1]):
+        yield [int(n) for n in nodes if n < num_old], [int(n) - num_old for n in nodes if n >= num_old]
+
+
+def _kind(transition: Transition, old: list[int], new: list[int], ends_ignored: NDArray[np.bool_]) -> Kind:
+    if not old:
+        return "added"
+    if not new:
+        return "ignored" if ends_ignored[old[0]] else "removed"
+    if len(old) > 1:
+        return "merged" if len(new) == 1 else "redrawn"
+    old_id, old_name = transition.old.ids[old[0]], transition.old.classes[old[0]]
+    survives = any(transition.new.ids[i] == old_id for i in new)
+    if len(new) > 1:
+        return "carved" if survives else "split"
+    return "kept" if transition.new.classes[new[0]] == old_name else "renamed"

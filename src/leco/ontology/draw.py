@@ -1,0 +1,219 @@
+"""A picture of an ontology's history: a column per version, a line from every class to what it became."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from leco.errors import LecoError
+from leco.ontology.changes import KINDS, MEANING, Kind
+from leco.ontology.ontology import Ontology
+
+_ROW = 18  # height of a class, in px
+_TOP = 44
+_GAP = 150  # width of the links between two versions
+_LETTER = 6.7  # width of a letter, about
+_MOST_ROWS = 3_000
+
+Node = tuple[int, int]  # version position, class index
+
+
+@dataclass(frozen=True)
+class _Layout:
+    rows: dict[Node, float]
+    links: list[tuple[Node, Node, float]]  # old, new, share
+    columns: list[tuple[float, float]]  # left and right edge of each version
+
+
+def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
+    """Draw the history as one self-contained SVG, in light or dark as the reader's screen is.
+
+    `focus` names classes of any version: only they and their relatives are drawn.
+    """
+    layout = _layout(ontology, focus)
+    kinds = _kinds(ontology)
+    width = layout.columns[-1][1] + 12
+    height = _TOP + _ROW * (max(layout.rows.values()) + 1.5)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" role="img" font-family="system-ui, sans-serif" font-size="12">',
+        f"<title>Ontology {escape(ontology.name)}</title>",
+        f"<style>{_style()}</style>",
+    ]
+    for (left, _), version in zip(layout.columns, ontology.versions, strict=True):
+        count = f"{len(version)} classes" + (f", {len(version.ignored)} ignored" if version.ignored else "")
+        parts.append(f'<text class="version" x="{left:.0f}" y="18">{escape(version.name)}</text>')
+        parts.append(f'<text class="count" x="{left:.0f}" y="33">{count}</text>')
+    for old, new, share in layout.links:
+        x0, x1 = layout.columns[old[0]][1] + 4, layout.columns[new[0]][0] - 8
+        y0, y1 = _y(layout, old), _y(layout, new)
+        parts.append(
+            f'<path class="link {kinds.get(new, "kept")}" data-a="{_name(old)}" data-b="{_name(new)}" '
+            f'stroke-width="{0.8 + 1.6 * share:.2f}" d="M{x0:.0f},{y0:.1f} C{(x0 + x1) / 2:.0f},{y0:.1f} '
+            f'{(x0 + x1) / 2:.0f},{y1:.1f} {x1:.0f},{y1:.1f}"/>'
+        )
+        if share < 1:
+            parts.append(f'<text class="share" x="{x1 - 4:.0f}" y="{(y0 + 3 * y1) / 4 - 3:.1f}">{share:.0%}</text>')
+    for node in sorted(layout.rows):
+        left = layout.columns[node[0]][0]
+        version = ontology.versions[node[0]]
+        name = version.classes[node[1]]
+        kind = kinds.get(node)
+        note = f"{version.handle(node[1])} in {version.name}" + (f": {MEANING[kind]}" if kind else "")
+        parts.append(
+            f'<g class="node {kind or ""}" data-id="{_name(node)}"><title>{escape(note)}</title>'
+            f'<circle cx="{left - 4:.0f}" cy="{_y(layout, node):.1f}" r="2.6"/>'
+            f'<text x="{left + 3:.0f}" y="{_y(layout, node) + 4:.1f}">{escape(name)}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def to_html(ontology: Ontology, focus: Sequence[str] = ()) -> str:
+    """Draw the history as a page of its own: picture, legend, list of changes, search; needs no network."""
+    steps = []
+    for old, new in zip(ontology.versions, ontology.versions[1:], strict=False):
+        found = ontology.changes(old.name, new.name)
+        counts = [(kind, sum(change.kind == kind for change in found)) for kind in KINDS]
+        steps.append(
+            {
+                "old": old.name,
+                "new": new.name,
+                "counts": [(kind, count, MEANING[kind]) for kind, count in counts if count],
+                "changes": [change for change in found if change.kind != "kept"],
+            }
+        )
+    environment = Environment(
+        loader=PackageLoader("leco.ontology", "."), autoescape=select_autoescape(default=True), trim_blocks=True
+    )
+    template = environment.get_template("drawing.html")
+    return template.render(ontology=ontology, svg=to_svg(ontology, focus), steps=steps)
+
+
+def _layout(ontology: Ontology, focus: Sequence[str]) -> _Layout:
+    links = [
+        ((position, old), (position + 1, new), share)
+        for position, step in enumerate(ontology.steps)
+        for new in range(len(step.new))
+        for old, share in step.origins(new).items()
+    ]
+    nodes = {(p, i) for p, version in enumerate(ontology.versions) for i in range(len(version))}
+    if focus:
+        nodes = _relatives(_find(ontology, focus), links)
+        links = [link for link in links if link[0] in nodes and link[1] in nodes]
+    rows = _rows(nodes, links)
+    if len(rows) and max(rows.values()) > _MOST_ROWS:
+        raise LecoError(
+            f"{len(nodes):,} classes are too many for one picture; choose some with --focus CLASS "
+            "(they and their relatives are drawn)"
+        )
+    columns = []
+    left = 16.0
+    for position, version in enumerate(ontology.versions):
+        letters = max([len(version.classes[i]) for p, i in nodes if p == position] + [len(version.name) + 2, 12])
+        columns.append((left, left + 8 + _LETTER * letters))
+        left = columns[-1][1] + _GAP
+    return _Layout(rows, links, columns)
+
+
+def _rows(nodes: set[Node], links: list[tuple[Node, Node, float]]) -> dict[Node, float]:
+    """Put a class in the middle of what it became; classes that became nothing further get the next row."""
+    children: dict[Node, list[Node]] = {}
+    for old, new, _ in sorted(links):
+        children.setdefault(old, []).append(new)
+    rows: dict[Node, float] = {}
+    next_row = 0
+    for root in sorted(nodes):
+        stack = [(root, False)]
+        while stack:
+            node, children_done = stack.pop()
+            if node in rows:
+                continue
+            if children_done:
+                rows[node] = float(np.mean([rows[child] for child in children[node]]))
+            elif node in children:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(children[node]))
+            else:
+                rows[node] = next_row
+                next_row += 1
+    # Merged classes share descendants, and so would share a row: push them apart.
+    for position in {position for position, _ in nodes}:
+        lowest = -1.0
+        for node in sorted((n for n in nodes if n[0] == position), key=lambda n: (rows[n], n)):
+            rows[node] = lowest = max(rows[node], lowest + 1)
+    return rows
+
+
+def _find(ontology: Ontology, focus: Sequence[str]) -> set[Node]:
+    found = set()
+    for label in focus:
+        matches = {
+            (position, index)
+            for position, version in enumerate(ontology.versions)
+            for index, (name, id_) in enumerate(zip(version.classes, version.ids, strict=True))
+            if label in (name, id_)
+        }
+        if not matches:
+            ontology.newest.index(label)  # says what is near
+        found |= matches
+    return found
+
+
+def _relatives(start: set[Node], links: list[tuple[Node, Node, float]]) -> set[Node]:
+    """The classes themselves, all they became, and all they came from."""
+    found = set(start)
+    for forward in (True, False):
+        reached = set(start)
+        for old, new, _ in sorted(links, reverse=not forward):
+            near, far = (old, new) if forward else (new, old)
+            if near in reached:
+                reached.add(far)
+        found |= reached
+    return found
+
+
+def _kinds(ontology: Ontology) -> dict[Node, Kind]:
+    """What happened to a class: the change it came by, or, if it was dropped, that."""
+    kinds: dict[Node, Kind] = {}
+    for position, (old, new) in enumerate(zip(ontology.versions, ontology.versions[1:], strict=False)):
+        for change in ontology.changes(old.name, new.name):
+            for label in change.new:
+                kinds[position + 1, new.index(label)] = change.kind
+            if not change.new:
+                kinds[position, old.index(change.old[0])] = change.kind
+    return kinds
+
+
+def _y(layout: _Layout, node: Node) -> float:
+    return _TOP + _ROW * (layout.rows[node] + 0.5)
+
+
+def _name(node: Node) -> str:
+    return f"{node[0]}-{node[1]}"
+
+
+_COLOURS: dict[str, tuple[str, str]] = {  # on light, on dark
+    "kept": ("#8a8f98", "#767c87"),
+    "renamed": ("#1f6fc4", "#6cb0ff"),
+    "split": ("#1a7f4b", "#4cc38a"),
+    "carved": ("#1a7f4b", "#4cc38a"),
+    "merged": ("#8a3fb5", "#c792ea"),
+    "redrawn": ("#8a3fb5", "#c792ea"),
+    "added": ("#b35900", "#ffb068"),
+    "removed": ("#c0262d", "#ff8080"),
+    "ignored": ("#c0262d", "#ff8080"),
+}
+
+
+def _style() -> str:
+    light = "".join(f".{kind}{{--c:{colours[0]}}}" for kind, colours in _COLOURS.items())
+    dark = "".join(f".{kind}{{--c:{colours[1]}}}" for kind, colours in _COLOURS.items())
+    return (
+        "svg{--c:#8a8f98;background:#fff}text{fill:#1b1f24}.version{font-weight:600;font-size:14px}"
+        ".count,.share{fill:#5b626d;font-size:11px}.share{text-anchor:end}.link{fill:none;stroke:var(--c);opacity:.65}"
+        f".node circle{{fill:var(--c)}}.removed text,.ignored text{{text-decoration:line-through}}{light}"
+        "@media(prefers-color-scheme:dark){svg{background:#14171c}text{fill:#e6e9ee}.count,.share{fill:#9aa3af}"
+        f"{dark}}}"
+    )

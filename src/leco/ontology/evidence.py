@@ -1,0 +1,125 @@
+"""A label of any version, or none, as log-likelihoods over the newest classes: the one idea everything rests on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from leco.errors import LecoError
+from leco.ontology.version import NO_LABEL
+
+if TYPE_CHECKING:
+    from leco.ontology.ontology import Ontology
+
+UNLABELLED = 0  # the row id of "no label": all classes remain possible
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Rows of ``e_c = log P(annotator says this label | the true newest class is c)``, one per label of any version.
+
+    Row 0 is "unlabelled" (all zero). Rows are stored sparsely (row `i` holds entries ``starts[i]:starts[i + 1]``), so
+    a tree costs one entry per class and version, and are made dense for the samples of a batch only.
+    """
+
+    ontology: "Ontology"
+    offsets: dict[str, int]  # version name -> row id of its first class
+    starts: Tensor  # (num_rows + 1,)
+    classes: Tensor  # (num_entries,) newest class index
+    loglik: Tensor  # (num_entries,)
+    silent: Tensor  # (num_rows,) labels of classes that were later ignored: they say nothing
+
+    @classmethod
+    def of(cls, ontology: "Ontology") -> "Evidence":
+        """Compile the history of versions."""
+        newest = ontology.newest
+        blocks = [sparse.csr_array((1, len(newest)))]
+        silent = [np.zeros(1, dtype=bool)]
+        offsets: dict[str, int] = {}
+        rows = 1
+        for version in ontology.versions:
+            offsets[version.name] = rows
+            rows += len(version)
+            blocks.append(ontology.transition(newest.name, version.name).sparse.T.tocsr())
+            silent.append(ontology.ends_ignored(version.name))
+        table = sparse.vstack(blocks, format="csr")
+        return cls(
+            ontology,
+            offsets,
+            torch.from_numpy(table.indptr.astype(np.int64)),
+            torch.from_numpy(table.indices.astype(np.int64)),
+            torch.from_numpy(np.log(table.data)).float(),
+            torch.from_numpy(np.concatenate(silent) & (np.diff(table.indptr) == 0)),
+        )
+
+    @property
+    def num_classes(self) -> int:
+        """Number of newest classes."""
+        return len(self.ontology.newest)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def to(self, device: torch.device | str) -> "Evidence":
+        """Return the same evidence on another device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("starts", "classes", "loglik", "silent")}
+        return replace(self, **tensors)
+
+    def ids(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
+        """Row ids of labels (indices or names; -1, None or "" for none) given under `version`, same shape.
+
+        Raises where a label is impossible, so that training never meets one: its class was removed, so no newest
+        class explains it.
+        """
+        known = self.ontology[version]
+        if isinstance(labels, Tensor):
+            if labels.is_floating_point() or labels.dtype == torch.bool:
+                raise LecoError(f"labels of {version} must be integers, not {labels.dtype}")
+            if labels.numel() and not NO_LABEL <= int(labels.min()) <= int(labels.max()) < len(known):
+                known.encode(labels.cpu().numpy())  # says which one
+            indices = labels.long()
+        else:
+            indices = torch.from_numpy(known.encode(labels))
+        indices = indices.to(self.starts.device)
+        ids = torch.where(indices == NO_LABEL, UNLABELLED, indices + self.offsets[version])
+        ids = torch.where(self.silent[ids], UNLABELLED, ids)
+        impossible = (self.starts[ids] == self.starts[ids + 1]) & (ids != UNLABELLED)
+        if impossible.any():
+            label = known.handle(int(indices[impossible][0]))
+            raise LecoError(
+                f"label {label!r} of {version} is impossible: no class of {self.ontology.newest.name} comes from it; "
+                f"leave these {int(impossible.sum())} samples out, or list {label!r} under `ignore` of the version "
+                "that dropped it"
+            )
+        return ids
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Log-likelihoods for row ids of shape (n, ...): (n, C, ...)."""
+        flat = ids.reshape(-1)
+        start, stop = self.starts[flat], self.starts[flat + 1]
+        counts = stop - start
+        sample = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), counts)
+        before = counts.cumsum(0) - counts  # entries of earlier samples
+        entry = torch.arange(len(sample), device=flat.device) + (start - before)[sample]
+        rows = torch.full((len(flat), self.num_classes), -torch.inf, device=flat.device)
+        rows[sample, self.classes[entry]] = self.loglik[entry]
+        rows[flat == UNLABELLED] = 0.0
+        return rows.view(*ids.shape, self.num_classes).movedim(-1, 1) if ids.dim() > 1 else rows
+
+    def rows(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
+        """Log-likelihoods over the newest classes, (n, C, ...), of labels given under `version`.
+
+        >>> from leco import Ontology
+        >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+        >>> ontology = Ontology.from_dict({"versions": [{"name": k, "classes": v} for k, v in history.items()]})
+        >>> ontology.evidence().rows(["dog", "cat", ""], version="v1")
+        tensor([[0., 0., -inf],
+                [-inf, -inf, 0.],
+                [0., 0., 0.]])
+        """
+        return self.gather(self.ids(labels, version))

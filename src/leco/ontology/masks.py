@@ -1,0 +1,189 @@
+"""Label maps: images whose pixel values are classes."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leco.errors import LecoError, nearest
+from leco.ontology.files import read_text
+from leco.ontology.infer import CoLabels
+
+_SUFFIXES = {".png", ".tif", ".tiff", ".bmp", ".webp"}  # lossless ones
+_ONE_CHANNEL = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}
+_LARGEST_VALUE = 65_535
+
+Mask = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class MaskClasses:
+    """Which pixel value is which class; values of ignored classes are valid and skipped."""
+
+    names: dict[int, str]
+    ignored: frozenset[str] = frozenset()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of their values, without the ignored ones."""
+        return tuple(dict.fromkeys(n for _, n in sorted(self.names.items()) if n not in self.ignored))
+
+    @cached_property
+    def codes(self) -> NDArray[np.int64]:
+        """Class index of every pixel value: -1 if ignored, -2 if it is no class."""
+        table = np.full(_LARGEST_VALUE + 1, -2, dtype=np.int64)
+        position = {name: index for index, name in enumerate(self.classes)}
+        for value, name in self.names.items():
+            table[value] = position.get(name, -1)
+        return table
+
+    @classmethod
+    def load(cls, path: Path, ignored: Iterable[str] = ()) -> "MaskClasses":
+        """Read a class list: CSV with the columns `id` and `name`, or JSON as Mapillary and Cityscapes write it.
+
+        Those of the `ignored` labels that are on the list are ignored.
+        """
+        records = _json_records(path) if path.suffix.lower() == ".json" else _csv_records(path)
+        names: dict[int, str] = {}
+        for place, value, name in records:
+            if not value.lstrip("-").isdigit():
+                raise LecoError(f"{path}: {place}: the id {value!r} is not a whole number")
+            if int(value) < 0:
+                continue  # Cityscapes' license plate: never in a mask
+            if int(value) > _LARGEST_VALUE:
+                raise LecoError(f"{path}: {place}: the id {value} is above {_LARGEST_VALUE}, the largest pixel value")
+            if int(value) in names:
+                raise LecoError(f"{path}: {place}: the id {value} stands there twice")
+            if not name:
+                raise LecoError(f"{path}: {place}: the class has no name")
+            names[int(value)] = name
+        if not names:
+            raise LecoError(f"{path}: holds no classes")
+        return cls(names, frozenset(ignored) & frozenset(names.values()))
+
+
+def _csv_records(path: Path) -> list[tuple[str, str, str]]:
+    rows = list(csv.DictReader(io.StringIO(read_text(path))))
+    columns = list(rows[0]) if rows else []
+    for column in ("id", "name"):
+        if column not in columns:
+            raise LecoError(f"{path}: has no column {column!r}{nearest(column, [c for c in columns if c])}")
+    return [(f"row {n}", (row["id"] or "").strip(), (row["name"] or "").strip()) for n, row in enumerate(rows, start=2)]
+
+
+def _json_records(path: Path) -> list[tuple[str, str, str]]:
+    try:
+        content = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise LecoError(f"{path}: this is not JSON: {error}") from None
+    labels = content.get("labels") if isinstance(content, dict) else content
+    if not isinstance(labels, list) or not all(isinstance(item, dict) and "name" in item for item in labels):
+        raise LecoError(f"{path}: holds no list `labels` of classes with a `name`")
+    return [(f"labels[{n}]", str(item.get("id", n)), str(item["name"])) for n, item in enumerate(labels)]
+
+
+def read_mask(path: Path) -> Mask:
+    """Read a one-channel label map."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if image.mode not in _ONE_CHANNEL:
+                raise LecoError(f"{path}: a label map has one channel of class ids; this is a {image.mode} image")
+            return np.asarray(image)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise LecoError(f"{path}: cannot be read as a label map: {error}") from None
+
+
+def pair_masks(old: Path, new: Path) -> list[tuple[Path, Path]]:
+    """Match the masks of two folders, and of the folders below them, by their names."""
+    found = []
+    for folder in (old, new):
+        if not folder.is_dir():
+            raise LecoError(f"{folder}: there is no such folder")
+        files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in _SUFFIXES]
+        if not files:
+            raise LecoError(f"{folder}: holds no label maps ({', '.join(sorted(_SUFFIXES))})")
+        found.append({file.relative_to(folder).with_suffix("").as_posix(): file for file in files})
+    olds, news = found
+    pairs = [(olds[stem], news[stem]) for stem in olds if stem in news]
+    if not pairs:
+        raise LecoError(
+            f"no label map of {new} has the name of one in {old}: {next(iter(news))}, {next(iter(olds))}, …"
+        )
+    return pairs
+
+
+def count_masks(
+    pairs: Iterable[tuple[Path, Path]],
+    old_classes: MaskClasses | None = None,
+    new_classes: MaskClasses | None = None,
+    tick: Callable[[], object] = lambda: None,
+) -> CoLabels:
+    """Count the pixels that carry each pair of classes, one pair of masks at a time.
+
+    Without a list of classes, every value that occurs is a class named by its number. `tick` is called after each pair.
+    """
+    pixels: dict[tuple[int, int], int] = {}
+    images: dict[int, int] = {}
+    for old_path, new_path in pairs:
+        old, new = _encode(old_path, old_classes), _encode(new_path, new_classes)
+        if old.shape != new.shape:
+            raise LecoError(
+                f"{new_path}: is {_size(new)}, but {old_path} is {_size(old)}; they must be the same pixels"
+            )
+        both = (old >= 0) & (new >= 0)
+        codes, counts = np.unique(old[both] * (_LARGEST_VALUE + 1) + new[both], return_counts=True)
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+            key = divmod(code, _LARGEST_VALUE + 1)
+            pixels[key] = pixels.get(key, 0) + count
+        for value in np.unique(codes % (_LARGEST_VALUE + 1)).tolist():
+            images[value] = images.get(value, 0) + 1
+        tick()
+    if not pixels:
+        raise LecoError("no pixel is labelled in both versions")
+    old_names, old_index = _names(old_classes, {pair[0] for pair in pixels})
+    new_names, new_index = _names(new_classes, {pair[1] for pair in pixels})
+    cells = [new_index[n] for _, n in pixels], [old_index[o] for o, _ in pixels]
+    counts = sparse.csr_array((list(pixels.values()), cells), shape=(len(new_names), len(old_names)))
+    seen_in = np.zeros(len(new_names), dtype=np.int64)
+    for value, count in images.items():
+        seen_in[new_index[value]] = count
+    ignored = [tuple(sorted(listed.ignored)) if listed else () for listed in (old_classes, new_classes)]
+    return CoLabels(old_names, new_names, counts, seen_in, (ignored[0], ignored[1]))
+
+
+def _names(classes: MaskClasses | None, values: set[int]) -> tuple[tuple[str, ...], dict[int, int]]:
+    if classes is not None:
+        return classes.classes, {index: index for index in range(len(classes.classes))}
+    return tuple(str(value) for value in sorted(values)), {value: n for n, value in enumerate(sorted(values))}
+
+
+def _encode(path: Path, classes: MaskClasses | None) -> NDArray[np.int64]:
+    mask = read_mask(path).astype(np.int64)
+    if mask.size and not 0 <= mask.min() <= mask.max() <= _LARGEST_VALUE:
+        raise LecoError(f"{path}: pixel values must be 0 to {_LARGEST_VALUE}, not {mask.min()} to {mask.max()}")
+    if classes is None:
+        return mask
+    encoded = classes.codes[mask]
+    if (encoded == -2).any():
+        wrong = int(mask[encoded == -2][0])
+        row, column = (int(i[0]) for i in np.nonzero(encoded == -2))
+        close = min(classes.names, key=lambda value: abs(value - wrong))
+        raise LecoError(
+            f"{path}: pixel (row {row}, column {column}) has the value {wrong}, which is no class; "
+            f"the nearest is {close} ({classes.names[close]})"
+        )
+    return encoded
+
+
+def _size(mask: NDArray[Any]) -> str:
+    return f"{mask.shape[1]}x{mask.shape[0]}"

@@ -1,0 +1,148 @@
+"""The history of a label ontology: its versions and how each followed from the one before."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leco.errors import LecoError, nearest
+from leco.ontology.changes import Change, changes
+from leco.ontology.transition import Transition
+from leco.ontology.version import NO_LABEL, Version
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leco.ontology.evidence import Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Ontology:
+    """Versions, oldest first, and the step from each to the next."""
+
+    name: str
+    versions: tuple[Version, ...]
+    steps: tuple[Transition, ...]
+
+    def __post_init__(self) -> None:
+        pairs = list(zip(self.versions, self.versions[1:], strict=False))
+        if not self.versions or [(step.old, step.new) for step in self.steps] != pairs:
+            raise LecoError(f"ontology {self.name!r}: one step is needed between each version and the next")
+        if len(self._position) < len(self.versions):
+            raise LecoError(f"ontology {self.name!r}: version names must differ: {', '.join(self._position)}")
+
+    @classmethod
+    def from_dict(cls, data: object) -> "Ontology":
+        """Build an ontology from what its YAML file would hold; see `docs/ontology.md`."""
+        from leco.ontology.schema import parse
+
+        return parse(data)
+
+    @classmethod
+    def from_taxonomy(cls, name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]]) -> "Ontology":
+        """Build a tree from one lineage per newest class, coarsest name first.
+
+        A name found under several parents is several classes (*Satyrium*), told apart by ids such as
+        ``Orchidaceae/Satyrium``.
+        """
+        from leco.ontology.taxonomy import taxonomy
+
+        return taxonomy(name, versions, lineages)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Ontology":
+        """Read a ``.yaml``, ``.json`` or ``.tsv`` file, checking everything."""
+        from leco.ontology.files import load
+
+        return load(Path(path))
+
+    def save(self, path: Path | str) -> None:
+        """Write a ``.yaml``, ``.json`` or ``.tsv`` file; it appears whole or not at all."""
+        from leco.ontology.files import save
+
+        save(self, Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the YAML file holds; `from_dict` takes it back."""
+        from leco.ontology.schema import unparse
+
+        return unparse(self)
+
+    @property
+    def newest(self) -> Version:
+        """The version a model is trained for."""
+        return self.versions[-1]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {version.name: position for position, version in enumerate(self.versions)}
+
+    def position(self, version: str) -> int:
+        """How many versions came before this one."""
+        if version not in self._position:
+            raise LecoError(f"{version!r} is not a version of {self.name}{nearest(version, self._position)}")
+        return self._position[version]
+
+    def __getitem__(self, version: str) -> Version:
+        return self.versions[self.position(version)]
+
+    def until(self, version: str) -> "Ontology":
+        """Return the ontology as it was when `version` was the newest: what a model of that period knows."""
+        position = self.position(version)
+        return Ontology(self.name, self.versions[: position + 1], self.steps[:position])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change whenever any class, id, order or share does."""
+        content = json.dumps(self.to_dict()["versions"], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def transition(self, new: str, old: str) -> Transition:
+        """How each class of `new` was labelled in `old`, composed over the versions between (the paper's E)."""
+        first, last = self.position(old), self.position(new)
+        if first > last:
+            raise LecoError(f"{new} is older than {old}: transitions lead from the newer version to the older")
+        whole = Transition.identity(self.versions[first])
+        for step in self.steps[first:last]:
+            whole = whole.then(step)
+        return whole
+
+    def evidence(self) -> "Evidence":
+        """Every label of every version as evidence about the newest classes."""
+        from leco.ontology.evidence import Evidence
+
+        return Evidence.of(self)
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        """What happened to the classes from `old` to `new`."""
+        return changes(self.transition(new, old), self.until(new).ends_ignored(old))
+
+    def translate(self, labels: "Tensor | NDArray[Any] | Sequence[Any]", new: str, old: str) -> Any:
+        """Give labels of `new` the names they had in `old`: names for names, indices for indices (same type).
+
+        A class merged from several gets the one most of it was; a brand-new class has no old label: -1, or "".
+        """
+        parents = self.transition(new, old).parents
+        encoded = self[new].encode(labels if isinstance(labels, Sequence) else np.asarray(labels))
+        translated = np.where(encoded == NO_LABEL, NO_LABEL, parents[encoded])
+        if hasattr(labels, "new_tensor"):
+            return labels.new_tensor(translated)
+        if np.asarray(labels).dtype.kind in "iu":
+            return translated
+        return ["" if index == NO_LABEL else self[old].handle(index) for index in translated]
+
+    def ends_ignored(self, version: str) -> NDArray[np.bool_]:
+        """Which classes of `version` live on, in part at least, as labels that a later version ignores."""
+        position = self.position(version)
+        ends = np.zeros(len(self.newest), dtype=bool)
+        for step in reversed(self.steps[position:]):
+            ends = (step.sparse.T @ ends.astype(float)) > 0
+            dropped = [step.old.lookup.get(label, NO_LABEL) for label in step.new.ignored]
+            ends[[index for index in dropped if index >= 0]] = True
+        return ends

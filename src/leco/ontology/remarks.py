@@ -1,0 +1,38 @@
+"""What a careful reader would ask about an ontology that is valid."""
+
+import difflib
+
+from leco.ontology.ontology import Ontology
+
+
+def remarks(ontology: Ontology) -> list[str]:
+    """Things that are allowed but may not be meant."""
+    notes = []
+    for old, new in zip(ontology.versions, ontology.versions[1:], strict=False):
+        changes = ontology.changes(old.name, new.name)
+        added = [change.new[0] for change in changes if change.kind == "added"]
+        removed = [change.old[0] for change in changes if change.kind == "removed"]
+        if added:
+            notes.append(
+                f"{new.name}: brand-new, so no label of {old.name} can mean {_list(added)}; "
+                "if its samples were labelled before, say `from`"
+            )
+        if removed:
+            notes.append(
+                f"{new.name}: nothing comes from {_list(removed)} of {old.name}, so samples with that label are "
+                "refused; if they should say nothing instead, list it under `ignore`"
+            )
+        notes += [
+            f"{new.name}: is {name!r} the old {close!r}? Then say `renamed: {close}`"
+            for name in added[:100]
+            for close in difflib.get_close_matches(name, removed[:1000], n=1, cutoff=0.75)
+        ]
+        repeated = sorted({name for name in new.classes if new.lookup[name] < 0})
+        if repeated:
+            notes.append(f"{new.name}: several classes are named {_list(repeated)}; labels must use their ids")
+    return notes
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")

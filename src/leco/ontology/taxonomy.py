@@ -1,0 +1,44 @@
+"""Ontologies from lineages, such as order, family, genus, species."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from leco.errors import LecoError
+from leco.ontology.ontology import Ontology
+from leco.ontology.schema import parse
+
+
+def taxonomy(name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]]) -> Ontology:
+    """Build a tree with one version per level; a class is its whole lineage, so that names may repeat."""
+    levels: list[dict[tuple[str, ...], None]] = [{} for _ in versions]
+    for number, lineage in enumerate(lineages):
+        if len(lineage) != len(versions):
+            raise LecoError(
+                f"lineage {number} of {name}: {tuple(lineage)} must hold one name each for {list(versions)}"
+            )
+        for depth, level in enumerate(levels, start=1):
+            level[tuple(lineage[:depth])] = None
+    content: list[dict[str, Any]] = []
+    parent_keys: dict[tuple[str, ...], str] = {}
+    for version, level in zip(versions, levels, strict=True):
+        keys = _keys(list(level))
+        classes: dict[str, dict[str, str]] = {}
+        for path, key in keys.items():
+            classes[key] = {"name": path[-1]} if key != path[-1] else {}
+            if parent_keys:
+                classes[key]["from"] = parent_keys[path[:-1]]
+        content.append({"name": version, "classes": classes})
+        parent_keys = keys
+    return parse({"name": name, "versions": content})
+
+
+def _keys(paths: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """Name each class by as little of its lineage as tells it apart."""
+    keys: dict[tuple[str, ...], str] = {}
+    for depth in range(1, len(paths[0]) + 1 if paths else 1):
+        count = Counter(path[-depth:] for path in paths)
+        for path in paths:
+            if path not in keys and count[path[-depth:]] == 1:
+                keys[path] = "/".join(path[-depth:])
+    return {path: keys[path] for path in paths}

@@ -1,0 +1,109 @@
+"""How the classes of a newer version were labelled in an older one."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leco.errors import LecoError
+from leco.ontology.version import NO_LABEL, Version
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# A dense table of this many cells (400 MB) is surely not what the caller wanted.
+_LARGEST_DENSE = 100_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Transition:
+    """How each class of `new` was labelled in `old`: rows sum to one; a tree is the one-hot case (the paper's E).
+
+    A row sums to less where part of the class had no label in `old`, and is empty for a brand-new class: no old label
+    can mean it. Stored sparsely, so that a tree costs O(classes).
+    """
+
+    old: Version
+    new: Version
+    sparse: Any  # scipy.sparse.csr_array, (num_new, num_old)
+
+    def __post_init__(self) -> None:
+        matrix = sparse.csr_array(self.sparse, dtype=np.float64)
+        matrix.eliminate_zeros()
+        matrix.sort_indices()
+        if matrix.shape != (len(self.new), len(self.old)):
+            expected = f"{len(self.new)} classes of {self.new.name} by {len(self.old)} of {self.old.name}"
+            raise LecoError(f"shares of shape {matrix.shape} do not fit {expected}")
+        sums = matrix.sum(axis=1)
+        wrong = (sums > 1 + 1e-6) | ~np.isfinite(sums)
+        wrong[matrix.nonzero()[0][matrix.data < 0]] = True
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            shares = ", ".join(f"{share:g}" for share in matrix[[row]].data)
+            raise LecoError(
+                f"shares of {self.new.handle(row)!r} in {self.old.name} must be positive and sum to 1, not {shares}"
+            )
+        object.__setattr__(self, "sparse", matrix)
+
+    @classmethod
+    def identity(cls, version: Version) -> "Transition":
+        """Return the step on which nothing happens."""
+        return cls(version, version, sparse.eye_array(len(version), format="csr"))
+
+    @property
+    def shares(self) -> "Tensor":
+        """Dense (num_new, num_old) float32 shares, made on demand; use `parents` or `sparse` for huge ontologies."""
+        import torch
+
+        if len(self.new) * len(self.old) > _LARGEST_DENSE:
+            raise LecoError(
+                f"a dense {len(self.new)} x {len(self.old)} table of shares would need "
+                f"{len(self.new) * len(self.old) * 4 / 1e9:.1f} GB; use .sparse or .parents"
+            )
+        return torch.from_numpy(self.sparse.toarray().astype(np.float32))
+
+    def origins(self, new: int) -> dict[int, float]:
+        """The old classes that one new class came from, and their shares."""
+        start, stop = self.sparse.indptr[new : new + 2]
+        return dict(zip(self.sparse.indices[start:stop].tolist(), self.sparse.data[start:stop].tolist(), strict=True))
+
+    @cached_property
+    def is_tree(self) -> bool:
+        """Whether every class had one label, or none: the case the paper assumes."""
+        return bool((np.diff(self.sparse.indptr) <= 1).all())
+
+    @cached_property
+    def parents(self) -> NDArray[np.int64]:
+        """The old class that most of each new class was (the first one on a tie), -1 where it had none."""
+        counts = np.diff(self.sparse.indptr)
+        parents = np.full(len(self.new), NO_LABEL, dtype=np.int64)
+        single = np.flatnonzero(counts == 1)
+        parents[single] = self.sparse.indices[self.sparse.indptr[single]]
+        for row in np.flatnonzero(counts > 1).tolist():
+            origins = self.origins(row)
+            parents[row] = max(origins, key=lambda old: origins[old])
+        return parents
+
+    def then(self, newer: "Transition") -> "Transition":
+        """Compose two steps, so that labels of TP0 can supervise a model of TP2."""
+        if newer.old != self.new:
+            raise LecoError(f"{newer.old.name} does not follow {self.new.name}")
+        return Transition(self.old, newer.new, newer.sparse @ self.sparse)
+
+    def project(self, probs_nc: "Tensor") -> "Tensor":
+        """Probabilities over the classes of `old` from those over `new` (class dimension 1): ``probs @ shares``.
+
+        What lies on brand-new classes has no place in the old version, so the result may sum to less than one.
+        """
+        import torch
+
+        edges = self.sparse.tocoo()
+        new_index = torch.from_numpy(edges.row.astype(np.int64)).to(probs_nc.device)
+        old_index = torch.from_numpy(edges.col.astype(np.int64)).to(probs_nc.device)
+        weight = torch.from_numpy(edges.data).to(probs_nc)
+        mass = probs_nc.index_select(1, new_index) * weight.view(1, -1, *[1] * (probs_nc.dim() - 2))
+        projected = probs_nc.new_zeros(probs_nc.shape[0], len(self.old), *probs_nc.shape[2:])
+        return projected.index_add(1, old_index, mass)

@@ -1,0 +1,97 @@
+"""One version of an ontology: its classes, in the order of a model's outputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leco.errors import LecoError, nearest
+
+NO_LABEL = -1
+_AMBIGUOUS = -2
+
+
+@dataclass(frozen=True)
+class Version:
+    """The classes of one ontology version.
+
+    A class has a name, which people read and write, and an id, which stays with it through renames and tells apart
+    classes of one name (the genus *Satyrium* is a butterfly and an orchid). Labels in `ignored` are valid but say
+    nothing (void pixels): they are no classes and count as unlabelled.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            object.__setattr__(self, "ids", self.classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @cached_property
+    def lookup(self) -> dict[str, int]:
+        """Index of every label: by name where that is unique, else by id."""
+        table = dict.fromkeys(self.ignored, NO_LABEL)
+        for index, name in enumerate(self.classes):
+            table[name] = _AMBIGUOUS if name in table else index
+        for index, id_ in enumerate(self.ids):
+            table.setdefault(id_, index)
+        return table
+
+    def index(self, label: str) -> int:
+        """Return the index of a class by name or id; -1 for an ignored label.
+
+        >>> Version("v1", ("road", "bus"), ignored=("void",)).index("bus")
+        1
+        """
+        found = self.lookup.get(label)
+        if found is None:
+            raise LecoError(f"{label!r} is not a class of {self.name}{nearest(label, self.lookup)}")
+        if found == _AMBIGUOUS:
+            ids = " or ".join(repr(i) for i, name in zip(self.ids, self.classes, strict=True) if name == label)
+            raise LecoError(f"{label!r} names several classes of {self.name}; use an id: {ids}")
+        return found
+
+    def handle(self, index: int) -> str:
+        """Return what `index` accepts for this class: its name, or its id where the name is not unique."""
+        name = self.classes[index]
+        return name if self.lookup[name] == index else self.ids[index]
+
+    def encode(self, labels: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
+        """Turn labels (indices, names or ids; -1, None, NaN or "" where there is none) into indices.
+
+        >>> Version("v1", ("road", "bus")).encode(["bus", "", "road"])
+        array([ 1, -1,  0])
+        """
+        array = np.asarray(labels)
+        if array.dtype.kind in "iu" or array.size == 0:
+            indices = array.astype(np.int64)
+            outside = (indices < NO_LABEL) | (indices >= len(self))
+            if outside.any():
+                place = tuple(int(i) for i in np.argwhere(outside)[0])
+                raise LecoError(
+                    f"label {array[place]} at position {place[0] if len(place) == 1 else place} is not a class index "
+                    f"of {self.name}: valid are 0 to {len(self) - 1}, and -1 for none"
+                )
+            return indices
+        flat = [self._encode_one(label, place) for place, label in enumerate(array.astype(object).ravel())]
+        return np.array(flat, dtype=np.int64).reshape(array.shape)
+
+    def _encode_one(self, label: object, place: int) -> int:
+        if label is None or label == "" or label != label:  # NaN, as pandas reads an empty cell
+            return NO_LABEL
+        if isinstance(label, int | np.integer) and not isinstance(label, bool):
+            return int(self.encode(np.array([label]))[0])
+        if not isinstance(label, str):
+            raise LecoError(f"label {label!r} at position {place} is neither a class name of {self.name} nor an index")
+        try:
+            return self.index(label)
+        except LecoError as error:
+            raise LecoError(f"label at position {place}: {error}") from None
