@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from leco.errors import LecoError
 from leco.ontology.changes import KINDS, MEANING, Kind
 from leco.ontology.ontology import Ontology
+from leco.ontology.version import Version
 
 _ROW = 18  # height of a class, in px
 _TOP = 44
@@ -43,9 +44,8 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
         f"<style>{_style()}</style>",
     ]
     for (left, _), version in zip(layout.columns, ontology.versions, strict=True):
-        count = f"{len(version)} classes" + (f", {len(version.ignored)} ignored" if version.ignored else "")
         parts.append(f'<text class="version" x="{left:.0f}" y="18">{escape(version.name)}</text>')
-        parts.append(f'<text class="count" x="{left:.0f}" y="33">{count}</text>')
+        parts.append(f'<text class="count" x="{left:.0f}" y="33">{_count(version)}</text>')
     for old, new, share in layout.links:
         x0, x1 = layout.columns[old[0]][1] + 4, layout.columns[new[0]][0] - 8
         y0, y1 = _y(layout, old), _y(layout, new)
@@ -55,7 +55,7 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
             f'{(x0 + x1) / 2:.0f},{y1:.1f} {x1:.0f},{y1:.1f}"/>'
         )
         if share < 1:
-            parts.append(f'<text class="share" x="{x1 - 4:.0f}" y="{(y0 + 3 * y1) / 4 - 3:.1f}">{share:.0%}</text>')
+            parts.append(f'<text class="share" x="{x0 + 6:.0f}" y="{y0 - 3:.1f}">{share:.0%}</text>')
     for node in sorted(layout.rows):
         left = layout.columns[node[0]][0]
         version = ontology.versions[node[0]]
@@ -111,7 +111,8 @@ def _layout(ontology: Ontology, focus: Sequence[str]) -> _Layout:
     columns = []
     left = 16.0
     for position, version in enumerate(ontology.versions):
-        letters = max([len(version.classes[i]) for p, i in nodes if p == position] + [len(version.name) + 2, 12])
+        texts = [version.classes[i] for p, i in nodes if p == position] + [version.name + "  ", _count(version)]
+        letters = max(len(text) for text in texts)
         columns.append((left, left + 8 + _LETTER * letters))
         left = columns[-1][1] + _GAP
     return _Layout(rows, links, columns)
@@ -186,6 +187,10 @@ def _kinds(ontology: Ontology) -> dict[Node, Kind]:
     return kinds
 
 
+def _count(version: Version) -> str:
+    return f"{len(version)} classes" + (f", {len(version.ignored)} ignored" if version.ignored else "")
+
+
 def _y(layout: _Layout, node: Node) -> float:
     return _TOP + _ROW * (layout.rows[node] + 0.5)
 
@@ -212,7 +217,7 @@ def _style() -> str:
     dark = "".join(f".{kind}{{--c:{colours[1]}}}" for kind, colours in _COLOURS.items())
     return (
         "svg{--c:#8a8f98;background:#fff}text{fill:#1b1f24}.version{font-weight:600;font-size:14px}"
-        ".count,.share{fill:#5b626d;font-size:11px}.share{text-anchor:end}.link{fill:none;stroke:var(--c);opacity:.65}"
+        ".count,.share{fill:#5b626d;font-size:11px}.link{fill:none;stroke:var(--c);opacity:.65}"
         f".node circle{{fill:var(--c)}}.removed text,.ignored text{{text-decoration:line-through}}{light}"
         "@media(prefers-color-scheme:dark){svg{background:#14171c}text{fill:#e6e9ee}.count,.share{fill:#9aa3af}"
         f"{dark}}}"

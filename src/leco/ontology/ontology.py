@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leco.ontology.evidence import Evidence
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ontology:
     """Versions, oldest first, and the step from each to the next."""
 
@@ -36,6 +36,10 @@ class Ontology:
             raise LecoError(f"ontology {self.name!r}: one step is needed between each version and the next")
         if len(self._position) < len(self.versions):
             raise LecoError(f"ontology {self.name!r}: version names must differ: {', '.join(self._position)}")
+
+    def __repr__(self) -> str:
+        history = " -> ".join(f"{version.name} ({len(version)} classes)" for version in self.versions)
+        return f"Ontology({self.name!r}: {history})"
 
     @classmethod
     def from_dict(cls, data: object) -> "Ontology":

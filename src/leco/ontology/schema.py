@@ -142,14 +142,16 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
     if "from" in content and "renamed" in content:
         raise SchemaError(path, f"{key!r} has both `from` and `renamed`; give one of them")
 
-    same = _same_class(draft, key, path) if before else NO_LABEL
+    same = before.lookup.get(key, NO_LABEL) if before else NO_LABEL  # the class of this name, or id, before
     if "renamed" in content:
         same = _parent(draft, key, content["renamed"], (*path, "renamed"))
         parents = {same: 1.0}
     elif "from" in content:
         parents = _parents(draft, key, content["from"], (*path, "from"))
+    elif same != NO_LABEL:
+        parents = {_parent(draft, key, key, path): 1.0}
     else:
-        parents = {same: 1.0} if same != NO_LABEL else {}
+        parents = {}
 
     name = key
     if "name" in content:
@@ -167,17 +169,6 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
     draft.keys.append(key)
     draft.classes.append(name)
     draft.ids.append(id_)
-
-
-def _same_class(draft: _Draft, key: str, path: Path) -> int:
-    """Return the class of the version before that has this name (or id), if any."""
-    assert draft.before is not None
-    if key not in draft.before.lookup:
-        return NO_LABEL
-    try:
-        return draft.before.index(key)
-    except LecoError as error:
-        raise SchemaError(path, str(error)) from None
 
 
 def _parents(draft: _Draft, key: str, spec: object, path: Path) -> dict[int, float]:
@@ -199,6 +190,8 @@ def _parents(draft: _Draft, key: str, spec: object, path: Path) -> dict[int, flo
     total = sum(shares.values())
     if abs(total - 1) > _SHARE_TOLERANCE:
         raise SchemaError(path, f"the shares of {key!r} sum to {total:g}, not 1")
+    if abs(total - 1) < 1e-9:  # leave alone what is right, so that writing and reading changes nothing
+        return shares
     return {parent: share / total for parent, share in shares.items()}
 
 
@@ -324,24 +317,35 @@ def _unparse_class(version: Version, index: int, step: Transition | None) -> tup
     name, id_ = version.classes[index], version.ids[index]
     parents = step.origins(index) if step else {}
     same = next((parent for parent in parents if step and step.old.ids[parent] == id_), NO_LABEL)
-    key = id_ if same == NO_LABEL else version.handle(index)
-    if step is None or not parents:
-        return key, {"name": name} if key != name else None
+    key = _key(version, index, step.old if step else None, same)
+    implied = key
     spec: dict[str, Any] = {}
-    old, implied = step.old, key
-    if len(parents) == 1 and same != NO_LABEL:
-        if old.lookup.get(key) == same:
-            implied = old.classes[same]
+    if step and parents:
+        if same != NO_LABEL and step.old.lookup.get(key) == same:
+            implied = step.old.classes[same]
+            if len(parents) > 1:
+                spec["from"] = _unparse_parents(step.old, parents)
+        elif same != NO_LABEL:
+            spec["renamed"] = step.old.handle(same)
         else:
-            spec["renamed"] = old.handle(same)
-    elif len(parents) == 1:
-        spec["from"] = old.handle(next(iter(parents)))
-    else:
-        shares = {old.handle(parent): share for parent, share in parents.items()}
-        equal = all(abs(share - 1 / len(shares)) < 1e-12 for share in shares.values())
-        spec["from"] = list(shares) if equal else shares
-        if same != NO_LABEL:
-            implied = old.classes[same]
+            spec["from"] = _unparse_parents(step.old, parents)
     if name != implied:
         spec["name"] = name
     return key, spec or None
+
+
+def _key(version: Version, index: int, before: Version | None, same: int) -> str:
+    """A class that is new has its id as key; others have their name, if that says which class it was before."""
+    id_, handle = version.ids[index], version.handle(index)
+    if before is None or same == NO_LABEL or (handle != id_ and handle in version.ids):
+        return id_
+    unclear = before.lookup.get(handle) != same and before.classes[same] == version.classes[index]
+    return id_ if unclear and before.lookup.get(id_) == same else handle
+
+
+def _unparse_parents(old: Version, parents: dict[int, float]) -> str | list[str] | dict[str, float]:
+    shares = {old.handle(parent): share for parent, share in parents.items()}
+    if len(shares) == 1:
+        return next(iter(shares))
+    equal = all(abs(share - 1 / len(shares)) < 1e-12 for share in shares.values())
+    return list(shares) if equal else shares

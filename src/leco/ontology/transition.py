@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST_DENSE = 100_000_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Transition:
     """How each class of `new` was labelled in `old`: rows sum to one; a tree is the one-hot case (the paper's E).
 
@@ -47,6 +47,9 @@ class Transition:
                 f"shares of {self.new.handle(row)!r} in {self.old.name} must be positive and sum to 1, not {shares}"
             )
         object.__setattr__(self, "sparse", matrix)
+
+    def __repr__(self) -> str:
+        return f"Transition({self.new.name} -> {self.old.name}, {self.sparse.nnz} links)"
 
     @classmethod
     def identity(cls, version: Version) -> "Transition":

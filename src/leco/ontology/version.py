@@ -14,7 +14,7 @@ NO_LABEL = -1
 _AMBIGUOUS = -2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Version:
     """The classes of one ontology version.
 
@@ -34,6 +34,9 @@ class Version:
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def __repr__(self) -> str:
+        return f"Version({self.name!r}, {len(self)} classes)"
 
     @cached_property
     def lookup(self) -> dict[str, int]:

@@ -1,0 +1,65 @@
+"""Shared fixtures: a street ontology with every kind of change, and the real data where it is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from leco import Ontology
+
+# The first example pays for imports; the machine may be busy.
+settings.register_profile("leco", deadline=None)
+settings.load_profile("leco")
+
+STREET = {
+    "name": "street",
+    "versions": [
+        {"name": "v1", "classes": ["road", "sidewalk", "bus", "child", "police-officer", "background", "car", "fax"]},
+        {
+            "name": "v2",
+            "classes": {
+                "road": None,
+                "parking-aisle": {"from": "road"},
+                "sidewalk": None,
+                "school-bus": {"from": "bus"},
+                "city-bus": {"from": "bus"},
+                "special-subject": {"from": {"child": 0.7, "police-officer": 0.3}},
+                "traffic-cone": {"from": "background"},
+                "background": None,
+                "automobile": {"renamed": "car"},
+                "drone": None,
+            },
+            "ignore": ["void"],
+        },
+        {
+            "name": "v3",
+            "classes": {
+                "road": {"from": ["road", "parking-aisle"]},
+                "sidewalk": None,
+                "bus": {"from": ["school-bus", "city-bus"]},
+                "special-subject": None,
+                "traffic-cone": None,
+                "island": {"from": "background"},
+                "background": None,
+                "automobile": None,
+                "truck": {"from": "automobile"},
+            },
+            "ignore": ["void", "drone"],
+        },
+    ],
+}
+
+
+@pytest.fixture
+def street() -> Ontology:
+    return Ontology.from_dict(STREET)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Real data: beside the repository, or where LECO_DATA says; tests that need it are skipped elsewhere."""
+    root = Path(os.environ.get("LECO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not root.is_dir():
+        pytest.skip(f"no real data at {root}; set LECO_DATA")
+    return root

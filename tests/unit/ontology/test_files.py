@@ -1,0 +1,306 @@
+"""Every way a file can be wrong gives one message with the file, the line, the value and the remedy."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from tests.ontologies import ontologies
+
+from leco import LecoError, Ontology
+from leco.ontology.files import to_tsv
+
+V1 = "name: street\nversions:\n  - name: v1\n    classes: [road, bus, car]\n"  # lines 1 to 4
+V2 = V1 + "  - name: v2\n    classes:\n"  # lines 5 and 6; classes begin on line 7
+
+BAD_YAML = {
+    "unknown parent": (
+        V2 + "      lane: {from: raod}\n",
+        r":7: .*classes.lane.from: 'raod' is not a class of v1; did you mean 'road'\?",
+    ),
+    "parent two versions back": (
+        V2 + "      road:\n      coach: {from: bus}\n  - name: v3\n    classes:\n      minibus: {from: bus}\n",
+        r":11: .*'bus' is a class of v1, not of v2, the version just before; name its descendant in v2",
+    ),
+    "duplicate class": (V2 + "      road:\n      bus:\n      road:\n", r":9: 'road' stands twice"),
+    "duplicate class in a list": (
+        V1.replace("car", "bus") + "  - {name: v2, classes: [road]}\n",
+        r":4: .*'bus' of v1 is listed twice",
+    ),
+    "cycle": (
+        V2 + "      a: {from: b}\n      b: {from: a}\n",
+        r":7: .*a <- b <- a is a cycle within v2; parents come from v1",
+    ),
+    "cycle of one": (V2 + "      a: {from: a}\n", r":7: .*a <- a is a cycle within v2"),
+    "parent in the same version": (
+        V2 + "      road:\n      a: {from: b}\n      b:\n",
+        r":8: .*'b' is not a class of v1 but of v2 itself",
+    ),
+    "shares above one": (V2 + "      a: {from: {road: 0.7, bus: 0.6}}\n", r":7: .*the shares of 'a' sum to 1.3, not 1"),
+    "shares below one": (V2 + "      a: {from: {road: 0.7}}\n", r":7: .*the shares of 'a' sum to 0.7, not 1"),
+    "negative share": (V2 + "      a: {from: {road: 1.5, bus: -0.5}}\n", r":7: .*between 0 and 1, not a number 1.5"),
+    "share that is no number": (V2 + "      a: {from: {road: most, bus: 0.5}}\n", r":7: .*between 0 and 1, not 'most'"),
+    "share that is nan": (
+        V2 + "      a: {from: {road: .nan, bus: 1.0}}\n",
+        r":7: .*between 0 and 1, not a number .nan",
+    ),
+    "empty version": (V1 + "  - name: v2\n    classes: []\n", r":6: .*version 'v2' has no classes"),
+    "version without classes": (V1 + "  - name: v2\n", r":5: .*version 'v2' has no classes"),
+    "a single version": (V1, r":2: versions: there is only one version"),
+    "two versions of one name": (
+        V1 + "  - name: v1\n    classes: [road]\n",
+        r":5: .*there are two versions named 'v1'",
+    ),
+    "no versions": ("name: street\n", r"`versions` must be a list of versions"),
+    "version without a name": (V1 + "  - classes: [road]\n", r":5: versions\[1\]: the version has no `name`"),
+    "not YAML": ("name: [street\nversions: }\n", r":2: this is not YAML"),
+    "not a mapping": ("just some text\n", r"an ontology must be a mapping .* not 'just some text'"),
+    "empty file": ("", r"an ontology must be a mapping .* not nothing"),
+    "unknown key of a class": (V2 + "      lane: {form: road}\n", r":7: .*unknown key 'form'; did you mean 'from'\?"),
+    "unknown key of a version": (
+        V1 + "  - name: v2\n    clases: [road]\n",
+        r":6: .*unknown key 'clases'; did you mean 'classes'\?",
+    ),
+    "unknown key of the file": (
+        "nmae: x\n" + V2 + "      road:\n",
+        r":1: nmae: .*unknown key 'nmae'; did you mean 'name'\?",
+    ),
+    "a class YAML reads as a boolean": (V2 + "      no:\n", r':7: .*YAML reads no as a boolean; write "no"'),
+    "a class YAML reads as a number": (
+        V2 + "      1.0: {from: road}\n",
+        r':7: .*YAML reads 1.0 as a number; write "1.0"',
+    ),
+    "a class in a list YAML reads as a date": (V1.replace("car", "2020-01-01"), r".*only one version"),
+    "a list of numbers": (V1 + "  - name: v2\n    classes: [road, 7]\n", r':6: .*YAML reads 7 as a number; write "7"'),
+    "a version that is a number": (
+        V1 + "  - name: 2.0\n    classes: [road]\n",
+        r':5: .*YAML reads 2.0 as a number; write "2.0"',
+    ),
+    "a parent that is a boolean": (
+        V2 + "      a: {from: yes}\n",
+        r":7: .*a parent must be text, but YAML reads yes as a boolean",
+    ),
+    "no parent": (V2 + "      a: {from: }\n", r":7: .*'a' names no parent; leave `from` out"),
+    "empty list of parents": (V2 + "      a: {from: []}\n", r":7: .*`from` of 'a' is empty"),
+    "the same parent twice": (V2 + "      a: {from: [road, road]}\n", r":7: .*'a' names the parent 'road' twice"),
+    "renamed and from": (V2 + "      a: {from: road, renamed: bus}\n", r":7: .*both `from` and `renamed`"),
+    "renamed twice": (
+        V2 + "      a: {renamed: car}\n      b: {renamed: car}\n",
+        r":8: .*'a' and 'b' both claim to be the class 'car'",
+    ),
+    "renamed and kept": (
+        V2 + "      car:\n      b: {renamed: car}\n",
+        r":8: .*'car' and 'b' both claim to be the class 'car'",
+    ),
+    "a parent in the first version": (
+        "versions:\n  - name: v1\n    classes:\n      a: {from: b}\n  - {name: v2, classes: [a]}\n",
+        r":4: .*v1 is the first version: nothing comes before 'a'",
+    ),
+    "a class that is ignored, too": (
+        V2 + "      road:\n    ignore: [road]\n",
+        r":5: .*'road' is both a class and ignored",
+    ),
+    "a parent that is ignored": (
+        V1 + "    ignore: [void]\n  - name: v2\n    classes:\n      cone: {from: void}\n",
+        r":8: .*'void' is ignored in v1, so its labels say nothing of 'cone'",
+    ),
+    "an alias": (V1.replace("[road", "&all [road") + "  - name: v2\n    classes: *all\n", r":6: anchors and aliases"),
+    "a tag": ("name: !!python/object/apply:os.system ['true']\n", r":1: tags are not supported here"),
+    "two documents": (V1 + "---\nname: b\n", r":5: the file holds several YAML documents"),
+    "deeply nested": ("versions: " + "[" * 100_000, r":1: nested more than 12 levels deep"),
+    "an empty name": (V1 + "  - name: v2\n    classes: [road, '']\n", r":6: .*must not be empty, padded with blanks"),
+    "a padded name": (V1 + "  - name: v2\n    classes: [' road']\n", r":6: .*must not be empty, padded with blanks"),
+    "a control character": (V1 + '  - name: v2\n    classes: ["ro\\tad"]\n', r":6: .*control characters: 'ro\\tad'"),
+    "a mapping as key": (V2 + "      {a: b}: {from: road}\n", r":7: a key must be text"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_YAML)
+def test_a_wrong_file_gives_one_message_with_its_line(case, tmp_path):
+    text, message = BAD_YAML[case]
+    path = tmp_path / "street.yaml"
+    path.write_text(text)
+    with pytest.raises(LecoError, match=message) as error:
+        Ontology.load(path)
+    assert str(error.value).startswith(f"{path}:")
+    assert "\n" not in str(error.value)
+
+
+BAD_JSON = {
+    "not JSON": ('{"versions": [', r":1: this is not JSON"),
+    "duplicate class": (
+        '{"versions": [{"name": "v1", "classes": ["a"]},\n{"name": "v2", "classes": {"a": null,\n "a": null}}]}',
+        r":3: 'a' stands twice",
+    ),
+    "unknown parent": (
+        '{"versions": [{"name": "v1", "classes": ["road"]},\n{"name": "v2", "classes": {"a": {"from":\n "raod"}}}]}',
+        r":2: versions\[1\].classes.a.from: 'raod' is not a class of v1; did you mean 'road'\?",
+    ),
+    "a class that is a number": ('{"versions": [{"name": "v1", "classes": [1]}, {}]}', r":1: .*must be text, not 1"),
+    "deeply nested": ("[" * 100_000, r":1: (nested|this is not JSON)"),
+    "a share that is a boolean": (
+        '{"versions": [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": {"b": {"from": {"a": true}}}}]}',
+        r":1: .*a share must be a number between 0 and 1, not True",
+    ),
+    "a share that is NaN": (
+        '{"versions": [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": {"b": {"from": {"a": NaN}}}}]}',
+        r":1: .*a share must be a number between 0 and 1, not nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_JSON)
+def test_a_wrong_json_file_gives_one_message(case, tmp_path):
+    text, message = BAD_JSON[case]
+    path = tmp_path / "street.json"
+    path.write_text(text)
+    with pytest.raises(LecoError, match=message) as error:
+        Ontology.load(path)
+    assert str(error.value).startswith(f"{path}:")
+
+
+BAD_TSV = {
+    "empty": ("", "begins with a line of version names"),
+    "one column": ("v1\nroad\n", "begins with a line of version names"),
+    "ragged": ("v1\tv2\nroad\troad\textra\n", "line 2 has 3 columns, but the header names 2"),
+    "two versions of one name": ("v1\tv1\na\tb\n", "there are two versions named 'v1'"),
+    "shares": ("v1\tv2\tshare\na\tc\t0.5\nb\tc\t0.6\n", "the shares of 'c' sum to 1.1, not 1"),
+    "shares over three versions": ("v1\tv2\tv3\tshare\na\tb\tc\t1\n", "between two versions only"),
+    "an empty version": ("v1\tv2\na\t\n", "version 'v2' has no classes"),
+    "the same line twice": ("v1\tv2\tshare\na\tc\t0.5\na\tc\t0.5\n", "line 3 repeats 'a' and 'c'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TSV)
+def test_a_wrong_tsv_file_gives_one_message(case, tmp_path):
+    text, message = BAD_TSV[case]
+    path = tmp_path / "street.tsv"
+    path.write_text(text)
+    with pytest.raises(LecoError, match=message):
+        Ontology.load(path)
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    with pytest.raises(LecoError, match="there is no such file"):
+        Ontology.load(tmp_path / "missing.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(LecoError, match="is a folder"):
+        Ontology.load(tmp_path / "folder.yaml")
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(b"name: x\nversions: [caf\xe9]\n")
+    with pytest.raises(LecoError, match=r"latin.yaml:2: byte 0xe9 is not UTF-8"):
+        Ontology.load(latin)
+    huge = tmp_path / "huge.yaml"
+    with huge.open("wb") as file:
+        file.truncate(1_000_000_000)  # sparse: no disk is used
+    with pytest.raises(LecoError, match="1000 MB is too large"):
+        Ontology.load(huge)
+    other = tmp_path / "street.txt"
+    other.write_text("x")
+    with pytest.raises(LecoError, match=r"the ending says which format is meant; valid: .yaml, .yml, .json, .tsv"):
+        Ontology.load(other)
+
+
+@given(ontologies())
+def test_yaml_and_json_give_the_same_ontology_back(tmp_path_factory, ontology):
+    folder = tmp_path_factory.mktemp("round")
+    for ending in ("yaml", "json"):
+        path = folder / f"o.{ending}"
+        ontology.save(path)
+        assert_same(Ontology.load(path), ontology)
+
+
+@given(ontologies(trees=True))
+def test_tsv_gives_the_same_tree_back(tmp_path_factory, ontology):
+    path = tmp_path_factory.mktemp("round") / "random.tsv"
+    ontology.save(path)
+    assert_same(Ontology.load(path), ontology)
+
+
+def assert_same(found: Ontology, expected: Ontology) -> None:
+    assert found.fingerprint == expected.fingerprint
+    assert found.versions == expected.versions
+    for one, other in zip(found.steps, expected.steps, strict=True):
+        assert abs(one.sparse - other.sparse).max() < 1e-9
+
+
+TRICKY_NAMES = ["no", "1.0", "-", "[a]", "{a}", "'a'", '"a"', "ähre", "日本", "a\\b", "true", "null", "~", "&a", "*a", "%a", "@a", "`a`", "?", "a:", "<<", "=", "2020-01-01", "0x1F", "1_000", "y", "N", "|", ">", "!a"]
+
+
+@pytest.mark.parametrize("name", [*TRICKY_NAMES, "a: b", "a #b", "- a", "a, b"])
+def test_any_name_survives_being_written_and_read(name, tmp_path):
+    versions = [{"name": "v1", "classes": [name]}, {"name": "v2", "classes": {"x": {"from": name}, name: None}}]
+    ontology = Ontology.from_dict({"name": name, "versions": versions})
+    for ending in ("yaml", "json", "tsv"):
+        path = tmp_path / f"o.{ending}"
+        ontology.save(path)
+        assert Ontology.load(path).versions == ontology.versions
+
+
+def test_yaml_may_say_what_json_says(tmp_path, street):
+    path = tmp_path / "street.yaml"
+    path.write_text(json.dumps(street.to_dict()))
+    assert Ontology.load(path).fingerprint == street.fingerprint
+
+
+def test_renames_merges_and_repeated_names_survive(tmp_path):
+    versions = [
+        {"name": "v1", "classes": {"a": {"name": "Satyrium"}, "b": {"name": "Satyrium"}, "c": None, "d": None}},
+        {
+            "name": "v2",
+            "classes": {"a": None, "b": {"name": "Orchid"}, "e": {"renamed": "c"}, "d": {"from": ["d", "c"]}},
+        },
+        {"name": "v3", "classes": {"a": None, "b": None, "c": {"renamed": "e"}, "d": None, "f": {"from": "d"}}},
+    ]
+    ontology = Ontology.from_dict({"name": "hard", "versions": versions})
+    assert ontology["v1"].classes == ("Satyrium", "Satyrium", "c", "d")
+    assert ontology["v2"].classes == ("Satyrium", "Orchid", "e", "d")
+    assert ontology["v3"].classes == ("Satyrium", "Orchid", "c", "d", "f")
+    assert ontology["v3"].ids == ("a", "b", "c", "d", "f")
+    for ending in ("yaml", "json"):
+        path = tmp_path / f"o.{ending}"
+        ontology.save(path)
+        assert_same(Ontology.load(path), ontology)
+
+
+def test_a_tsv_mapping_reads_as_people_write_it(tmp_path):
+    path = tmp_path / "birds.tsv"
+    path.write_text(
+        "order\tfamily\tspecies\nOwls\tStrigidae\tSnowy Owl\nOwls\tStrigidae\tTawny Owl\nDucks\tAnatidae\tMallard\n"
+    )
+    ontology = Ontology.load(path)
+    assert [len(version) for version in ontology.versions] == [2, 2, 3]
+    assert ontology.translate(["Tawny Owl"], "species", "order") == ["Owls"]
+    path.write_text("v1\tv2\tshare\nchild\tspecial\t0.7\nofficer\tspecial\t0.3\n\tdrone\t\n")
+    merged = Ontology.load(path)
+    assert merged.transition("v2", "v1").shares[0].tolist() == pytest.approx([0.7, 0.3])
+    assert_same(_reloaded(merged, path), merged)
+
+
+def test_a_tsv_refuses_what_it_cannot_hold(street):
+    with pytest.raises(LecoError, match=r"cannot hold ignored labels; save as \.yaml or \.json"):
+        to_tsv(street)
+    renamed = {"versions": [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": {"b": {"renamed": "a"}}}]}
+    with pytest.raises(LecoError, match="cannot hold renames"):
+        to_tsv(Ontology.from_dict(renamed))
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, street):
+    with pytest.raises(LecoError, match="does not exist"):
+        street.save(tmp_path / "missing" / "o.yaml")
+    (tmp_path / "o.yaml").mkdir()
+    with pytest.raises(LecoError, match="cannot be written"):
+        street.save(tmp_path / "o.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["o.yaml"]
+
+
+def test_shares_written_by_hand_may_be_rounded():
+    parents = {"a": 0.333, "b": 0.333, "c": 0.333}
+    versions = [{"name": "v1", "classes": list(parents)}, {"name": "v2", "classes": {"d": {"from": parents}}}]
+    shares = Ontology.from_dict({"versions": versions}).transition("v2", "v1").shares
+    assert shares.sum().item() == pytest.approx(1)
+
+
+def _reloaded(ontology: Ontology, path: Path) -> Ontology:
+    ontology.save(path)
+    return Ontology.load(path)
