@@ -49,15 +49,17 @@ class Ontology:
         return parse(data)
 
     @classmethod
-    def from_taxonomy(cls, name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]]) -> "Ontology":
+    def from_taxonomy(
+        cls, name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]], ignored: Sequence[str] = ()
+    ) -> "Ontology":
         """Build a tree from one lineage per newest class, coarsest name first.
 
         A name found under several parents is several classes (*Satyrium*), told apart by ids such as
-        ``Orchidaceae/Satyrium``.
+        ``Orchidaceae/Satyrium``. The `ignored` labels say nothing in any version.
         """
         from leco.ontology.taxonomy import taxonomy
 
-        return taxonomy(name, versions, lineages)
+        return taxonomy(name, versions, lineages, ignored)
 
     @classmethod
     def load(cls, path: Path | str) -> "Ontology":

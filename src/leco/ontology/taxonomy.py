@@ -9,7 +9,9 @@ from leco.ontology.ontology import Ontology
 from leco.ontology.schema import parse
 
 
-def taxonomy(name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]]) -> Ontology:
+def taxonomy(
+    name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]], ignored: Sequence[str] = ()
+) -> Ontology:
     """Build a tree with one version per level; a class is its whole lineage, so that names may repeat."""
     levels: list[dict[tuple[str, ...], None]] = [{} for _ in versions]
     for number, lineage in enumerate(lineages):
@@ -28,7 +30,7 @@ def taxonomy(name: str, versions: Sequence[str], lineages: Iterable[Sequence[str
             classes[key] = {"name": path[-1]} if key != path[-1] else {}
             if parent_keys:
                 classes[key]["from"] = parent_keys[path[:-1]]
-        content.append({"name": version, "classes": classes})
+        content.append({"name": version, "classes": classes, "ignore": list(ignored)})
         parent_keys = keys
     return parse({"name": name, "versions": content})
 

@@ -1,0 +1,166 @@
+"""Every verb, run as a user would, in a process of its own where that matters."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.conftest import STREET
+
+from leco.ontology.files import to_yaml
+
+
+def leco(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "leco", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture
+def street_file(tmp_path: Path) -> Path:
+    path = tmp_path / "street.yaml"
+    path.write_text(to_yaml(STREET))
+    return path
+
+
+def test_help_names_the_verbs_without_importing_torch():
+    code = "import sys; import leco.cli.main; sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'scipy')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    result = leco("--help")
+    assert result.returncode == 0
+    assert "ontology" in result.stdout
+    assert leco("--version").stdout.startswith("leco 0.")
+
+
+def test_check_says_what_is_in_a_file(street_file):
+    result = leco("ontology", "check", street_file)
+    assert result.returncode == 0, result.stderr
+    assert "1 split, 2 carved, 1 merged" in result.stdout
+    assert "no label of v1 can mean 'drone'" in result.stdout
+    assert "nothing comes from 'fax' of v1" in result.stdout
+    summary = json.loads(leco("ontology", "check", street_file, "--json").stdout)
+    assert [version["classes"] for version in summary["versions"]] == [8, 10, 9]
+
+
+def test_check_asks_whether_a_new_class_is_an_old_one_renamed(tmp_path):
+    path = tmp_path / "o.yaml"
+    path.write_text(
+        "versions:\n  - {name: v1, classes: [sidewalk, road]}\n  - {name: v2, classes: [side-walk, road]}\n"
+    )
+    assert "is 'side-walk' the old 'sidewalk'? Then say `renamed: sidewalk`" in leco("ontology", "check", path).stdout
+
+
+def test_check_uses_no_torch(street_file):
+    code = f"""
+import sys
+sys.argv = ["leco", "ontology", "check", {str(street_file)!r}]
+from leco.cli.main import app
+try:
+    app()
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_diff_compares_the_last_two_versions_or_those_asked_for(street_file):
+    assert "ignored" in leco("ontology", "diff", street_file).stdout
+    first = leco("ontology", "diff", street_file, "v1", "v2", "--json")
+    assert {"kind": "renamed", "old": ["car"], "new": ["automobile"]} in json.loads(first.stdout)
+    backwards = leco("ontology", "diff", street_file, "v2", "v1")
+    assert backwards.returncode == 2
+    assert "v2 does not come before v1" in backwards.stderr
+
+
+@pytest.mark.parametrize("ending", ["svg", "html"])
+def test_draw_writes_a_picture(street_file, ending):
+    output = street_file.with_suffix(f".{ending}")
+    assert leco("ontology", "draw", street_file, "-o", output).returncode == 0
+    assert "special-subject" in output.read_text()
+
+
+def test_infer_reads_a_table(tmp_path):
+    rows = ["road,lane"] * 5 + ["road,road"] * 5 + ["bus,coach"] * 5 + ["car,coach"] * 1 + ["bus,tram"] * 2
+    (tmp_path / "labels.csv").write_text("\n".join(["coarse,fine", *rows]) + "\n")
+    arguments = ["labels.csv", "--old", "coarse", "--new", "fine", "-o", "ontology.yaml", "--versions", "2019", "2020"]
+    result = leco("ontology", "infer", *arguments, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "5.56% disagree with the majority parent" in result.stdout
+    assert "old classes that are the majority parent of none: car" in result.stdout
+    written = (tmp_path / "ontology.yaml").read_text()
+    assert "tram: {from: bus}  # 100% of 2, seen in 2; seen in too few samples to decide" in written
+    assert leco("ontology", "check", "ontology.yaml", cwd=tmp_path).returncode == 0
+
+
+def test_infer_reads_two_folders_of_masks(tmp_path):
+    for folder, values in (("old", [0, 1, 2]), ("new", [1, 0, 2])):
+        (tmp_path / folder).mkdir()
+        for number in range(5):
+            Image.fromarray(np.array([values], dtype=np.uint8)).save(tmp_path / folder / f"{number}.png")
+        (tmp_path / f"{folder}.csv").write_text(f"id,name\n0,{folder}-0\n1,{folder}-1\n2,void\n")
+    arguments = ["--old", "old", "--new", "new", "--old-classes", "old.csv", "--new-classes", "new.csv"]
+    result = leco("ontology", "infer", *arguments, "--ignore", "void", "-o", "o.yaml", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "new-0: {from: old-1}" in (tmp_path / "o.yaml").read_text()
+    assert "ignore: [void]" in (tmp_path / "o.yaml").read_text()
+
+
+BAD_CALLS = {
+    "missing file": (["check", "missing.yaml"], "missing.yaml: there is no such file"),
+    "unknown version": (["diff", "street.yaml", "v1", "v9"], "'v9' is not a version of street"),
+    "wrong ending": (["draw", "street.yaml", "-o", "picture.png"], "picture.png: the ending says what to draw"),
+    "missing folder": (["draw", "street.yaml", "-o", "no/picture.svg"], "the folder no does not exist"),
+    "unknown class": (["draw", "street.yaml", "-o", "a.svg", "--focus", "raod"], "did you mean 'road'?"),
+    "unknown column": (
+        ["infer", "labels.csv", "--old", "corse", "--new", "fine", "-o", "o.yaml"],
+        "labels.csv: has no column 'corse'; did you mean 'coarse'?",
+    ),
+    "no such masks": (["infer", "--old", "a", "--new", "b", "-o", "o.yaml"], "a: there is no such folder"),
+    "senseless share": (
+        [
+            "infer",
+            "labels.csv",
+            "--old",
+            "coarse",
+            "--new",
+            "fine",
+            "-o",
+            "o.yaml",
+            "--kind",
+            "soft",
+            "--min-share",
+            "2",
+        ],
+        "min_share must be at least 0 and below 1, not 2.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_a_wrong_call_gives_one_message_and_writes_nothing(case, street_file):
+    folder = street_file.parent
+    (folder / "labels.csv").write_text("coarse,fine\nroad,lane\n")
+    before = sorted(folder.iterdir())
+    arguments, message = BAD_CALLS[case]
+    result = leco("ontology", *arguments, cwd=folder)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_the_demo_tells_the_whole_story(tmp_path):
+    result = leco("demo", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "split: loop -> 0, 6, 8, 9" in result.stdout
+    assert (tmp_path / "leco-demo" / "ontology.html").is_file()
+    numbers = {
+        line.split("(")[1].split(")")[0]: float(line.split(")")[1].split()[0])
+        for line in result.stdout.splitlines()
+        if "(ce)" in line or "(lpl)" in line or "(all-fine)" in line
+    }
+    assert numbers["ce"] < numbers["lpl"] < numbers["all-fine"]

@@ -1,0 +1,170 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from leco import LecoError
+from leco.ontology.infer import CoLabels, infer, parents, read_pairs
+from leco.ontology.masks import MaskClasses, count_masks, pair_masks
+
+
+def write_masks(folder: Path, masks: dict[str, list[list[int]]], dtype: type = np.uint8) -> Path:
+    for name, values in masks.items():
+        path = folder / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.array(values, dtype=dtype)).save(path)
+    return folder
+
+
+def write_classes(path: Path, names: list[str]) -> MaskClasses:
+    path.write_text("id,name\n" + "".join(f"{value},{name}\n" for value, name in enumerate(names)))
+    return MaskClasses.load(path, ignored=["void"])
+
+
+SAMPLES = (
+    [("dog", "husky")] * 9 + [("cat", "husky")] + [("dog", "pet")] * 5 + [("cat", "pet")] * 5 + [("cat", "lynx")] * 2
+)
+
+
+def test_the_majority_parent_and_its_conflicts_are_found():
+    husky, pet, lynx = parents(CoLabels.count(SAMPLES))
+    assert (husky.parent, husky.share, husky.count, husky.status) == ("dog", 0.9, 10, "decided")
+    assert husky.conflict == pytest.approx(0.1)
+    assert 0.55 < husky.at_least < 0.6  # Wilson, 9 of 10
+    assert pet.status == "mixed"  # half and half: no majority, however often it is seen
+    assert (lynx.parent, lynx.status) == ("cat", "rare")
+
+
+def test_a_tree_takes_the_majority_and_a_soft_transition_the_measured_shares():
+    colabels = CoLabels.count(SAMPLES)
+    tree, soft = infer(colabels), infer(colabels, kind="soft")
+    assert tree.transition("v2", "v1").shares.tolist() == [[1, 0], [1, 0], [0, 1]]
+    np.testing.assert_allclose(soft.transition("v2", "v1").shares, [[0.9, 0.1], [0.5, 0.5], [0, 1]], rtol=1e-6)
+    pruned = infer(colabels, kind="soft", min_share=0.2)
+    np.testing.assert_allclose(pruned.transition("v2", "v1").shares, [[1, 0], [0.5, 0.5], [0, 1]])
+    np.testing.assert_allclose(colabels.shares.toarray().sum(axis=1), 1)
+
+
+def test_the_inferred_transition_equals_counting_with_loops():
+    generator = np.random.default_rng(0)
+    pairs = [(f"o{generator.integers(3)}", f"n{generator.integers(5)}") for _ in range(300)]
+    ontology = infer(CoLabels.count(pairs), kind="soft")
+    shares = ontology.transition("v2", "v1").shares
+    for new in ontology["v2"].classes:
+        of_new = [old for old, name in pairs if name == new]
+        for old in ontology["v1"].classes:
+            share = shares[ontology["v2"].index(new), ontology["v1"].index(old)].item()
+            assert share == pytest.approx(of_new.count(old) / len(of_new))
+
+
+def test_same_names_are_kept_and_ignored_labels_say_nothing():
+    pairs = [("road", "road")] * 5 + [("road", "lane")] * 5 + [("void", "lane"), ("road", "void"), ("", "road")]
+    ontology = infer(CoLabels.count(pairs, ignore=["void"]))
+    assert {change.kind for change in ontology.changes("v1", "v2")} == {"carved"}
+    assert ontology["v1"].ignored == ontology["v2"].ignored == ("void",)
+
+
+def test_a_table_is_read_row_by_row(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("image,coarse,fine\n1.png,dog,husky\n2.png, dog ,poodle\n3.png,cat,\n4.png,cat\n")
+    assert list(read_pairs(path, "coarse", "fine")) == [("dog", "husky"), ("dog", "poodle"), ("cat", ""), ("cat", "")]
+    with pytest.raises(LecoError, match=r"has no column 'corse'; did you mean 'coarse'\?"):
+        list(read_pairs(path, "corse", "fine"))
+    with pytest.raises(LecoError, match="in the same column"):
+        list(read_pairs(path, "fine", "fine"))
+    with pytest.raises(LecoError, match="No such file"):
+        list(read_pairs(tmp_path / "missing.csv", "a", "b"))
+
+
+def test_no_overlap_and_unknown_ignored_labels_are_said():
+    with pytest.raises(LecoError, match="no sample is labelled in both versions"):
+        CoLabels.count([("dog", ""), ("", "husky")])
+    with pytest.raises(LecoError, match=r"the ignored label 'viod' does not occur; did you mean 'void'\?"):
+        CoLabels.count([("dog", "husky"), ("void", "husky")], ignore=["viod"])
+
+
+def test_masks_are_counted_over_pixels_and_images(tmp_path):
+    old = write_masks(tmp_path / "old", {"a": [[0, 0, 1], [1, 1, 2]], "sub/b": [[0, 0, 0], [0, 0, 0]], "c": [[0]]})
+    new = write_masks(tmp_path / "new", {"a": [[0, 0, 2], [2, 1, 2]], "sub/b": [[0, 1, 1], [1, 3, 1]]})
+    pairs = pair_masks(old, new)
+    assert [path.name for path, _ in pairs] == ["a.png", "b.png"]
+    old_classes = write_classes(tmp_path / "old.csv", ["road", "bus", "void"])
+    new_classes = write_classes(tmp_path / "new.csv", ["road", "lane", "coach", "void", "tram"])
+    ticks = []
+    colabels = count_masks(pairs, old_classes, new_classes, tick=lambda: ticks.append(1))
+    assert colabels.new == ("road", "lane", "coach", "tram")
+    assert colabels.counts.toarray().tolist() == [[3, 0], [4, 1], [0, 2], [0, 0]]
+    assert colabels.seen_in.tolist() == [2, 2, 1, 0]
+    assert len(ticks) == 2
+    found = {parent.new: (parent.parent, parent.status) for parent in parents(colabels)}
+    assert found["tram"] == ("", "unseen")
+    assert found["lane"] == ("road", "rare")
+    ontology = infer(colabels)
+    assert ontology["v1"].ignored == ("void",)
+    assert ontology.translate(["lane", "coach", "tram"], "v2", "v1") == ["road", "bus", ""]
+
+
+def test_values_name_the_classes_where_no_list_does(tmp_path):
+    old = write_masks(tmp_path / "old", {"a": [[7, 7]]}, np.uint16)
+    new = write_masks(tmp_path / "new", {"a": [[300, 12]]}, np.uint16)
+    colabels = count_masks(pair_masks(old, new))
+    assert (colabels.old, colabels.new) == (("7",), ("12", "300"))
+
+
+def test_wrong_masks_are_named(tmp_path):
+    classes = write_classes(tmp_path / "classes.csv", ["road", "bus"])
+    old = write_masks(tmp_path / "old", {"a": [[0, 1]]})
+    beyond = write_masks(tmp_path / "beyond", {"a": [[0, 9]]})
+    with pytest.raises(
+        LecoError, match=r"a.png: pixel \(row 0, column 1\) has the value 9, .* the nearest is 1 \(bus\)"
+    ):
+        count_masks(pair_masks(old, beyond), classes, classes)
+    larger = write_masks(tmp_path / "larger", {"a": [[0, 1, 1]]})
+    with pytest.raises(LecoError, match=r"larger/a.png: is 3x1, but .*old/a.png is 2x1"):
+        count_masks(pair_masks(old, larger), classes, classes)
+    other = write_masks(tmp_path / "other", {"b": [[0, 1]]})
+    with pytest.raises(LecoError, match=r"no label map of .* has the name of one in"):
+        pair_masks(old, other)
+    with pytest.raises(LecoError, match="there is no such folder"):
+        pair_masks(old, tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LecoError, match="holds no label maps"):
+        pair_masks(old, tmp_path / "empty")
+    colour = tmp_path / "colour"
+    colour.mkdir()
+    Image.new("RGB", (2, 1)).save(colour / "a.png")
+    with pytest.raises(LecoError, match="a label map has one channel of class ids; this is a RGB image"):
+        count_masks(pair_masks(old, colour))
+    (colour / "a.png").write_bytes((old / "a.png").read_bytes()[:40])
+    with pytest.raises(LecoError, match="cannot be read as a label map"):
+        count_masks(pair_masks(old, colour))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("value,name\n0,road\n", "has no column 'id'"),
+        ("id,name\nx,road\n", "row 2: the id 'x' is not a whole number"),
+        ("id,name\n0,road\n0,bus\n", "row 3: the id 0 stands there twice"),
+        ("id,name\n0,\n", "row 2: the class has no name"),
+        ("id,name\n70000,road\n", "is above 65535"),
+        ("", "has no column 'id'"),
+    ],
+)
+def test_a_wrong_class_list_is_named(content, message, tmp_path):
+    path = tmp_path / "classes.csv"
+    path.write_text(content)
+    with pytest.raises(LecoError, match=message):
+        MaskClasses.load(path)
+
+
+def test_a_class_list_may_be_json_with_ids_or_by_position(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"labels": [{"name": "bird"}, {"name": "curb"}]}')
+    assert MaskClasses.load(path).names == {0: "bird", 1: "curb"}
+    path.write_text('{"labels": [{"name": "plate", "id": -1}, {"name": "curb", "id": 7}]}')
+    assert MaskClasses.load(path).names == {7: "curb"}
+    path.write_text("[1, 2]")
+    with pytest.raises(LecoError, match="holds no list `labels`"):
+        MaskClasses.load(path)
