@@ -16,7 +16,7 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = "none") -> Tensor:
-    """Negative log-likelihood of each sample's label, of whatever version (the paper's L and L_OldLPL).
+    """Negative log-likelihood of each sample's label, of whatever version (the paper's L, eq. 1, and L_OldLPL, eq. 7).
 
     Cross-entropy for a newest-version label, learning with partial labels for a coarser one, zero for none.
     The mean is over samples that have a label. Equals ``lse(z) - lse(z + e)``, or ``-log(softmax(z) @ E)``.
@@ -35,7 +35,7 @@ def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = 
 def joint_nll(
     logits: Sequence[Tensor], labels: Sequence[Tensor], ignore_index: int = NO_LABEL, reduction: Reduction = "none"
 ) -> Tensor:
-    """Cross-entropy of one head per version, summed over the heads (the paper's L_old, joint training).
+    """Cross-entropy of one head per version, summed over the heads (the paper's L_old, eq. 6: joint training).
 
     `logits` holds (n, classes of that version, ...) and `labels` (n, ...) for each head. With ``"mean"``, each head
     averages over the samples that have a label for it.
@@ -65,7 +65,7 @@ def hard_pseudo_nll(
     ignore_index: int = NO_LABEL,
     reduction: Reduction = "none",
 ) -> Tensor:
-    """Cross-entropy of the student with one-hot pseudo-labels (ST-Hard; PL and FixMatch as coded).
+    """Cross-entropy of the student with one-hot pseudo-labels (ST-Hard, eq. 2; PL and FixMatch as coded).
 
     `keep` (the paper's indicator, or `agrees`) sets the loss of rejected samples to zero. They still count in the
     mean, as in FixMatch: a batch with few reliable pseudo-labels pulls less. Ignored ones do not.
@@ -77,7 +77,7 @@ def hard_pseudo_nll(
 def soft_pseudo_nll(
     logits_nc: Tensor, pseudo_probs_nc: Tensor, keep: Tensor | None = None, reduction: Reduction = "none"
 ) -> Tensor:
-    """Cross-entropy H(q, p) of the student with soft pseudo-labels q (ST-Soft; PL and FixMatch as written).
+    """Cross-entropy H(q, p) of the student with soft pseudo-labels q (ST-Soft, eq. 3; PL and FixMatch, eq. 4 and 5, as written).
 
     The paper calls it KL divergence; the two differ by the entropy of q, which has no gradient here: q is detached.
     """

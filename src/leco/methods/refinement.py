@@ -1,4 +1,4 @@
-"""Pseudo-labels made consistent with the old label of a sample (section 5.2 of the paper)."""
+"""Pseudo-labels made consistent with the old label of a sample (section 6.2 of the paper)."""
 
 import torch
 from torch import Tensor
