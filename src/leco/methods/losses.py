@@ -77,7 +77,7 @@ def hard_pseudo_nll(
 def soft_pseudo_nll(
     logits_nc: Tensor, pseudo_probs_nc: Tensor, keep: Tensor | None = None, reduction: Reduction = "none"
 ) -> Tensor:
-    """Cross-entropy H(q, p) of the student with soft pseudo-labels q (ST-Soft, eq. 3; PL and FixMatch, eq. 4 and 5, as written).
+    """Cross-entropy H(q, p) with soft pseudo-labels q (ST-Soft, eq. 3; PL and FixMatch as written, eq. 4 and 5).
 
     The paper calls it KL divergence; the two differ by the entropy of q, which has no gradient here: q is detached.
     """

@@ -36,7 +36,7 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
     layout = _layout(ontology, focus)
     kinds = _kinds(ontology)
     width = layout.columns[-1][1] + 12
-    height = _TOP + _ROW * (max(layout.rows.values()) + 1.5)
+    height = _TOP + _ROW * (max(layout.rows.values()) + 3)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'height="{height:.0f}" role="img" font-family="system-ui, sans-serif" font-size="12">',
@@ -67,7 +67,18 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
             f'<circle cx="{left - 4:.0f}" cy="{_y(layout, node):.1f}" r="2.6"/>'
             f'<text x="{left + 3:.0f}" y="{_y(layout, node) + 4:.1f}">{escape(name)}</text></g>'
         )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return "\n".join([*parts, *_legend({kinds[n] for n in layout.rows if n in kinds}, height - 10), "</svg>"]) + "\n"
+
+
+def _legend(kinds: set[Kind], y: float) -> list[str]:
+    parts, x = [], 12.0
+    for kind in (kind for kind in KINDS if kind in kinds):
+        parts.append(
+            f'<g class="{kind} legend"><title>{MEANING[kind]}</title><circle cx="{x:.0f}" cy="{y - 4:.0f}" r="2.6"/>'
+            f'<text class="count" x="{x + 7:.0f}" y="{y:.0f}">{kind}</text></g>'
+        )
+        x += 24 + _LETTER * len(kind)
+    return parts
 
 
 def to_html(ontology: Ontology, focus: Sequence[str] = ()) -> str:
@@ -218,7 +229,7 @@ def _style() -> str:
     return (
         "svg{--c:#8a8f98;background:#fff}text{fill:#1b1f24}.version{font-weight:600;font-size:14px}"
         ".count,.share{fill:#5b626d;font-size:11px}.link{fill:none;stroke:var(--c);opacity:.65}"
-        f".node circle{{fill:var(--c)}}.removed text,.ignored text{{text-decoration:line-through}}{light}"
+        f"circle{{fill:var(--c)}}.node.removed text,.node.ignored text{{text-decoration:line-through}}{light}"
         "@media(prefers-color-scheme:dark){svg{background:#14171c}text{fill:#e6e9ee}.count,.share{fill:#9aa3af}"
         f"{dark}}}"
     )
