@@ -110,7 +110,19 @@ def test_infer_reads_two_folders_of_masks(tmp_path):
 
 BAD_CALLS = {
     "missing file": (["check", "missing.yaml"], "missing.yaml: there is no such file"),
-    "unknown version": (["diff", "street.yaml", "v1", "v9"], "'v9' is not a version of street"),
+    "unknown version": (["diff", "street.yaml", "v1", "v9"], "street.yaml: 'v9' is not a version of street"),
+    "class lists for a table": (
+        ["infer", "labels.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml", "--old-classes", "x.csv"],
+        "a table has names already",
+    ),
+    "a control character in a file": (
+        ["infer", "control.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml"],
+        "control.csv: versions[0].classes[0]: a class name must not be empty, padded with blanks or hold control",
+    ),
+    "two versions of one name": (
+        ["infer", "labels.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml", "--versions", "a", "a"],
+        "labels.csv: versions[1].name: there are two versions named 'a'",
+    ),
     "wrong ending": (["draw", "street.yaml", "-o", "picture.png"], "picture.png: the ending says what to draw"),
     "missing folder": (["draw", "street.yaml", "-o", "no/picture.svg"], "the folder no does not exist"),
     "unknown class": (["draw", "street.yaml", "-o", "a.svg", "--focus", "raod"], "did you mean 'road'?"),
@@ -143,6 +155,7 @@ BAD_CALLS = {
 def test_a_wrong_call_gives_one_message_and_writes_nothing(case, street_file):
     folder = street_file.parent
     (folder / "labels.csv").write_text("coarse,fine\nroad,lane\n")
+    (folder / "control.csv").write_text('coarse,fine\n"ro\x1b[31mad\nx",lane\n')
     before = sorted(folder.iterdir())
     arguments, message = BAD_CALLS[case]
     result = leco("ontology", *arguments, cwd=folder)

@@ -108,7 +108,7 @@ def test_the_published_grouping_of_camvid_is_recovered_from_its_masks(data_root,
     for path in fine.glob("*.png"):
         Image.fromarray(table[np.asarray(Image.open(path))]).save(coarse / path.name)
     colabels = count_masks(
-        pair_masks(coarse, fine),
+        pair_masks(coarse, fine)[0],
         MaskClasses.load(tmp_path / "groups.csv", ignored=["Void"]),
         MaskClasses.load(data_root / "camvid" / "classes.csv", ignored=["Void"]),
     )

@@ -1,12 +1,15 @@
 """The command `leco`."""
 
+import io
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from leco.cli import ontology
 from leco.errors import LecoError
+
+_LONGEST = 1_000  # characters of a message
 
 app = typer.Typer(
     help="Label ontologies evolve: train the best model for the newest version on everything ever labelled.",
@@ -45,13 +48,24 @@ def demo() -> None:
 
 def main() -> None:
     """Run a verb. What a user can mend is one message and exit code 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a class may be called something the terminal cannot show
     try:
         app()
     except LecoError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _fail(str(error))
     except BrokenPipeError:  # `leco … | head`
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(problem: str) -> NoReturn:
+    """Print a problem as one line, whatever characters a file or its name brought in."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in problem)
+    typer.echo(f"error: {line if len(line) < _LONGEST else line[:_LONGEST] + ' …'}", err=True)
+    sys.exit(2)

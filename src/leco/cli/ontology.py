@@ -2,13 +2,15 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
     from leco.ontology.changes import Change
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Check, compare, draw and infer label ontologies.", no_args_is_help=True, rich_markup_mode=None)
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False)]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False, readable=False)
+]
 _MOST_ROWS = 40
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -59,8 +63,9 @@ def diff(
     ontology = Ontology.load(file)
     old = old or ontology.versions[-2].name
     new = new or ontology.newest.name
-    if ontology.position(old) >= ontology.position(new):
-        raise LecoError(f"{file}: {old} does not come before {new}; give the older version first")
+    with _naming(file):
+        if ontology.position(old) >= ontology.position(new):
+            raise LecoError(f"{old} does not come before {new}; give the older version first")
     found = ontology.changes(old, new)
     shown = [change for change in found if kept or change.kind != "kept"]
     if as_json:
@@ -88,7 +93,9 @@ def draw(
     if output.suffix.lower() not in (".svg", ".html"):
         raise LecoError(f"{output}: the ending says what to draw; valid: .svg, .html")
     ontology = Ontology.load(file)
-    write_text(output, (to_html if output.suffix.lower() == ".html" else to_svg)(ontology, focus or ()))
+    with _naming(file):
+        drawing = (to_html if output.suffix.lower() == ".html" else to_svg)(ontology, focus or ())
+    write_text(output, drawing)
     typer.echo(f"wrote {output}")
 
 
@@ -119,16 +126,20 @@ def infer(
 
     if output.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise LecoError(f"{output}: the ending says which format is meant; valid: .yaml, .json")
+    if table and (old_classes or new_classes):
+        raise LecoError("--old-classes and --new-classes name the values of masks; a table has names already")
     if table:
-        colabels = CoLabels.count(read_pairs(table, old, new), ignore or ())
+        with _naming(table):
+            colabels = CoLabels.count(read_pairs(table, old, new), ignore or ())
     else:
         colabels = _count_masks(Path(old), Path(new), old_classes, new_classes, ignore or [])
-    ontology = infer_ontology(colabels, output.stem, versions, kind, min_share)
+    with _naming(table or f"{old_classes or old}, {new_classes or new}"):
+        ontology = infer_ontology(colabels, output.stem, versions, kind, min_share)
     found = parents(colabels)
     if output.suffix.lower() == ".json":
         ontology.save(output)
     else:
-        write_text(output, to_yaml(ontology.to_dict(), {parent.new: _comment(parent) for parent in found}))
+        write_text(output, to_yaml(ontology.to_dict(), [_comment(parent) for parent in found]))
     _report(colabels, found)
     typer.echo(f"wrote {output}; see what it says with: leco ontology diff {output}")
 
@@ -136,20 +147,33 @@ def infer(
 def _count_masks(
     old: Path, new: Path, old_classes: Path | None, new_classes: Path | None, ignore: list[str]
 ) -> "CoLabels":
+    from rich.console import Console
     from rich.progress import Progress
 
     from leco.ontology.masks import MaskClasses, count_masks, pair_masks
 
     lists = [MaskClasses.load(path, ignore) if path else None for path in (old_classes, new_classes)]
+    known = {name for listed in lists if listed for name in listed.names.values()}
     for label in ignore:
-        if not any(listed and label in listed.ignored for listed in lists):
-            raise LecoError(f"--ignore {label}: neither --old-classes nor --new-classes names it")
-    pairs = pair_masks(old, new)
-    with Progress(transient=True) as progress:
+        if label not in known:
+            raise LecoError(f"--ignore {label}: no class list has it{nearest(label, sorted(known))}")
+    pairs, alone = pair_masks(old, new)
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading masks", total=len(pairs))
         colabels = count_masks(pairs, lists[0], lists[1], tick=lambda: progress.advance(task))
-    typer.echo(f"{len(pairs)} pairs of masks")
+    typer.echo(f"{len(pairs):,} pairs of masks" + (f"; {len(alone):,} without a partner left out" if alone else ""))
     return colabels
+
+
+@contextmanager
+def _naming(source: object) -> Iterator[None]:
+    """Say in which file something is wrong, where the error does not."""
+    try:
+        yield
+    except LecoError as error:
+        named = str(error).startswith(str(source))
+        raise LecoError(str(error) if named else f"{source}: {error}") from None
 
 
 def _comment(parent: "Parent") -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from leco.errors import LecoError
+from leco.ontology.evidence import INTEGERS
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL
 
@@ -22,12 +23,15 @@ def confusion(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
     if predicted.shape != true.shape:
         raise LecoError(f"predictions of shape {tuple(predicted.shape)} do not fit labels of {tuple(true.shape)}")
     for what, labels in (("prediction", predicted), ("label", true)):
+        if labels.dtype not in INTEGERS:
+            raise LecoError(f"{what}s must be integers, not {labels.dtype}")
         if labels.numel() and not NO_LABEL <= int(labels.min()) <= int(labels.max()) < num_classes:
             wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)][0]
             raise LecoError(f"{what} {int(wrong)} is outside 0 to {num_classes - 1} (or -1 for none)")
+    predicted, true = predicted.long(), true.long()
     labelled = true != NO_LABEL
-    column = torch.where(predicted == NO_LABEL, num_classes, predicted)[labelled].long()
-    cell = true[labelled].long() * (num_classes + 1) + column
+    column = torch.where(predicted == NO_LABEL, num_classes, predicted)[labelled]
+    cell = true[labelled] * (num_classes + 1) + column
     return torch.bincount(cell, minlength=num_classes * (num_classes + 1)).view(num_classes, num_classes + 1)
 
 
@@ -36,8 +40,8 @@ def at_version(matrix: Tensor, transition: Transition) -> Tensor:
 
     True classes that have no old name are left out; predicted ones count as naming no class.
     """
-    if matrix.shape != (len(transition.new), len(transition.new) + 1):
-        raise LecoError(f"a matrix of shape {tuple(matrix.shape)} does not fit {len(transition.new)} classes")
+    check_shape(matrix, len(transition.new))
+    matrix = matrix.long()
     parents = torch.from_numpy(transition.parents).to(matrix.device)
     size = len(transition.old)
     column = torch.cat([torch.where(parents == NO_LABEL, size, parents), parents.new_tensor([size])])
@@ -49,6 +53,16 @@ def at_version(matrix: Tensor, transition: Transition) -> Tensor:
 def predict_at(probs_nc: Tensor, transition: Transition) -> Tensor:
     """Likeliest class of the older version, from probabilities over the newer: ``argmax(probs @ P)``.
 
-    Better than renaming the likeliest new class: three breeds at 0.2 each say `dog`, though one cat has 0.3.
+    Better than renaming the likeliest new class: three breeds at 0.2 each say `dog`, though one cat has 0.4. Where
+    classes that have no old name are likelier, together, than any that has one, the answer is -1.
     """
-    return transition.project(probs_nc).argmax(dim=1)
+    projected = transition.project(probs_nc)
+    best, index = projected.max(dim=1)
+    nameless = probs_nc.sum(dim=1) - projected.sum(dim=1)
+    return index.where(best >= nameless, NO_LABEL)
+
+
+def check_shape(matrix: Tensor, num_classes: int) -> None:
+    """Refuse a confusion matrix of another number of classes."""
+    if matrix.shape != (num_classes, num_classes + 1):
+        raise LecoError(f"a confusion matrix of shape {tuple(matrix.shape)} does not fit {num_classes} classes")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leco.errors import LecoError
+from leco.evaluation.confusion import check_shape
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 
@@ -52,8 +52,7 @@ def scores(matrix: Tensor, classes: Sequence[str]) -> Scores:
     >>> found.macc, found.miou, found.absent
     (0.75, 0.5, ('eel',))
     """
-    if matrix.shape != (len(classes), len(classes) + 1):
-        raise LecoError(f"a confusion matrix of shape {tuple(matrix.shape)} does not fit {len(classes)} classes")
+    check_shape(matrix, len(classes))
     hits = matrix.diagonal().double()
     support = matrix.sum(dim=1)
     predicted = matrix.sum(dim=0)[:-1]
@@ -71,6 +70,7 @@ def mistake_severity(matrix: Tensor, ontology: Ontology) -> float:
     1 is a mistake between siblings, one more than the number of older versions a mistake at every level (the height of
     the lowest common ancestor, as in "Making Better Mistakes", Bertinetto et al. 2020). NaN without mistakes.
     """
+    check_shape(matrix, len(ontology.newest))
     mistakes = matrix[:, :-1].cpu().clone().fill_diagonal_(0)
     true, predicted = mistakes.nonzero(as_tuple=True)
     severity = torch.full(true.shape, len(ontology.versions), dtype=torch.double)

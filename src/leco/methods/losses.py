@@ -25,6 +25,7 @@ def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = 
     >>> evidence_nll(torch.zeros(1, 3), coarse).exp()
     tensor([1.5000])
     """
+    check_shapes(logits_nc, evidence_nc)
     log_probs = F.log_softmax(in_full(logits_nc), dim=1)
     labelled = (evidence_nc != 0).any(dim=1)
     nll = -torch.logsumexp(log_probs + evidence_nc, dim=1)
@@ -54,7 +55,7 @@ def cross_entropy(
     logits_nc: Tensor, labels: Tensor, ignore_index: int = NO_LABEL, reduction: Reduction = "none"
 ) -> Tensor:
     """Cross-entropy with integer labels; unlike torch's, zero (not NaN) where nothing is labelled."""
-    nll = F.cross_entropy(in_full(logits_nc), labels, ignore_index=ignore_index, reduction="none")
+    nll = F.cross_entropy(in_full(logits_nc), labels.long(), ignore_index=ignore_index, reduction="none")
     return reduce(nll, labels != ignore_index, reduction)
 
 
@@ -70,7 +71,7 @@ def hard_pseudo_nll(
     `keep` (the paper's indicator, or `agrees`) sets the loss of rejected samples to zero. They still count in the
     mean, as in FixMatch: a batch with few reliable pseudo-labels pulls less. Ignored ones do not.
     """
-    nll = F.cross_entropy(in_full(logits_nc), pseudo_labels, ignore_index=ignore_index, reduction="none")
+    nll = F.cross_entropy(in_full(logits_nc), pseudo_labels.long(), ignore_index=ignore_index, reduction="none")
     return reduce(_kept(nll, keep), pseudo_labels != ignore_index, reduction)
 
 
@@ -81,9 +82,17 @@ def soft_pseudo_nll(
 
     The paper calls it KL divergence; the two differ by the entropy of q, which has no gradient here: q is detached.
     """
-    log_probs = F.log_softmax(in_full(logits_nc), dim=1)
-    nll = -(pseudo_probs_nc.detach() * log_probs).sum(dim=1)
+    check_shapes(logits_nc, pseudo_probs_nc)
+    probs_nc = pseudo_probs_nc.detach()
+    log_probs = F.log_softmax(in_full(logits_nc), dim=1).masked_fill(probs_nc == 0, 0.0)  # 0 log 0 is 0
+    nll = -(probs_nc * log_probs).sum(dim=1)
     return reduce(_kept(nll, keep), torch.ones_like(nll, dtype=torch.bool), reduction)
+
+
+def check_shapes(logits_nc: Tensor, other_nc: Tensor) -> None:
+    """Refuse to broadcast: a row of another sample is never meant."""
+    if logits_nc.shape != other_nc.shape:
+        raise ValueError(f"logits of shape {tuple(logits_nc.shape)} do not fit rows of shape {tuple(other_nc.shape)}")
 
 
 def in_full(logits: Tensor) -> Tensor:

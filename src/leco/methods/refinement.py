@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from leco.methods.losses import in_full
+from leco.methods.losses import check_shapes, in_full
 
 
 def condition(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
@@ -15,6 +15,7 @@ def condition(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
     >>> condition(torch.tensor([[2.0, 0.0, 9.0]]), torch.tensor([[0.0, 0.0, -torch.inf]]))
     tensor([[0.8808, 0.1192, 0.0000]])
     """
+    check_shapes(logits_nc, evidence_nc)
     # Log-probabilities first: a share of 0.7 would vanish when added to a logit of 1e4.
     return torch.softmax(torch.log_softmax(in_full(logits_nc), dim=1) + evidence_nc, dim=1)
 
@@ -25,5 +26,6 @@ def agrees(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
     >>> agrees(torch.tensor([[2.0, 0.0, 9.0]]), torch.tensor([[0.0, 0.0, -torch.inf]]))
     tensor([False])
     """
+    check_shapes(logits_nc, evidence_nc)
     likeliest = logits_nc.argmax(dim=1, keepdim=True)
     return evidence_nc.gather(1, likeliest).squeeze(1) > -torch.inf

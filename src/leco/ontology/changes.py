@@ -47,14 +47,14 @@ class Change:
     new: tuple[str, ...]
 
 
-def changes(transition: Transition, ends_ignored: NDArray[np.bool_]) -> list[Change]:
+def changes(transition: Transition, ignored: NDArray[np.bool_], removed: NDArray[np.bool_]) -> list[Change]:
     """List every change between two versions, in the order of `KINDS`, then of the classes.
 
-    `ends_ignored` tells which old classes became labels that the newer version ignores.
+    `ignored` and `removed` tell which old classes have a part that met that end on the way.
     """
     found = [
         Change(
-            _kind(transition, old, new, ends_ignored),
+            _kind(transition, old, new, ignored, removed),
             tuple(transition.old.handle(i) for i in old),
             tuple(transition.new.handle(i) for i in new),
         )
@@ -74,15 +74,20 @@ def _components(transition: Transition) -> Iterator[tuple[list[int], list[int]]]
         yield [int(n) for n in nodes if n < num_old], [int(n) - num_old for n in nodes if n >= num_old]
 
 
-def _kind(transition: Transition, old: list[int], new: list[int], ends_ignored: NDArray[np.bool_]) -> Kind:
+def _kind(
+    transition: Transition,
+    old: list[int],
+    new: list[int],
+    ignored: NDArray[np.bool_],
+    removed: NDArray[np.bool_],
+) -> Kind:
     if not old:
         return "added"
     if not new:
-        return "ignored" if ends_ignored[old[0]] else "removed"
+        return "ignored" if ignored[old[0]] else "removed"
     if len(old) > 1:
         return "merged" if len(new) == 1 else "redrawn"
-    old_id, old_name = transition.old.ids[old[0]], transition.old.classes[old[0]]
-    survives = any(transition.new.ids[i] == old_id for i in new)
-    if len(new) > 1:
+    survives = any(transition.new.ids[index] == transition.old.ids[old[0]] for index in new)
+    if len(new) > 1 or ignored[old[0]] or removed[old[0]]:
         return "carved" if survives else "split"
-    return "kept" if transition.new.classes[new[0]] == old_name else "renamed"
+    return "kept" if transition.new.classes[new[0]] == transition.old.classes[old[0]] else "renamed"

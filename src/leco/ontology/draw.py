@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.ontology.changes import KINDS, MEANING, Kind
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
@@ -168,7 +168,10 @@ def _find(ontology: Ontology, focus: Sequence[str]) -> set[Node]:
             if label in (name, id_)
         }
         if not matches:
-            ontology.newest.index(label)  # says what is near
+            known = (handle for version in ontology.versions for handle in version.lookup)
+            ignored = [version.name for version in ontology.versions if label in version.ignored]
+            problem = f"is ignored in {ignored[0]}, so it is not drawn" if ignored else "is no class of any version"
+            raise LecoError(f"{label!r} {problem}" + ("" if ignored else nearest(label, known)))
         found |= matches
     return found
 

@@ -16,6 +16,7 @@ from leco.ontology.version import NO_LABEL
 if TYPE_CHECKING:
     from leco.ontology.ontology import Ontology
 
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 UNLABELLED = 0  # the row id of "no label": all classes remain possible
 
 
@@ -46,7 +47,7 @@ class Evidence:
             offsets[version.name] = rows
             rows += len(version)
             blocks.append(ontology.transition(newest.name, version.name).sparse.T.tocsr())
-            silent.append(ontology.ends_ignored(version.name))
+            silent.append(ontology.ended(version.name)[0])
         table = sparse.vstack(blocks, format="csr")
         return cls(
             ontology,
@@ -77,12 +78,12 @@ class Evidence:
         class explains it.
         """
         known = self.ontology[version]
-        if isinstance(labels, Tensor):
-            if labels.is_floating_point() or labels.dtype == torch.bool:
-                raise LecoError(f"labels of {version} must be integers, not {labels.dtype}")
-            if labels.numel() and not NO_LABEL <= int(labels.min()) <= int(labels.max()) < len(known):
-                known.encode(labels.cpu().numpy())  # says which one
+        if isinstance(labels, Tensor) and labels.dtype in INTEGERS:
             indices = labels.long()
+            if indices.numel() and not NO_LABEL <= int(indices.min()) <= int(indices.max()) < len(known):
+                known.encode(labels.cpu().numpy())  # says which one
+        elif isinstance(labels, Tensor):
+            raise LecoError(f"labels of {version} must be integers, not {labels.dtype}")
         else:
             indices = torch.from_numpy(known.encode(labels))
         indices = indices.to(self.starts.device)

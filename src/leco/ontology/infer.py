@@ -71,16 +71,22 @@ def read_pairs(path: Path, old: str, new: str) -> Iterator[tuple[str, str]]:
         raise LecoError(f"{path}: the old and the new labels are in the same column, {old!r}")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
+            reader = csv.reader(file, strict=True)
+            header = next(reader, [])
             for column in (old, new):
-                if column not in (reader.fieldnames or ()):
-                    raise LecoError(f"{path}: has no column {column!r}{nearest(column, reader.fieldnames or ())}")
+                if header.count(column) != 1:
+                    problem = "several columns" if column in header else "no column"
+                    raise LecoError(f"{path}: has {problem} {column!r}{nearest(column, header)}")
+            places = header.index(old), header.index(new)
             for row in reader:
-                yield (row[old] or "").strip(), (row[new] or "").strip()
+                if len(row) > len(header):
+                    raise LecoError(f"{path}:{reader.line_num}: {len(row)} cells, but the header names {len(header)}")
+                cells = [*row, *[""] * (len(header) - len(row))]
+                yield cells[places[0]].strip(), cells[places[1]].strip()
     except UnicodeDecodeError:
         raise LecoError(f"{path}: is not UTF-8; save the file as UTF-8") from None
     except csv.Error as error:
-        raise LecoError(f"{path}: is not CSV: {error}") from None
+        raise LecoError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
 

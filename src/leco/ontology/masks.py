@@ -2,7 +2,9 @@
 
 import csv
 import io
-import json
+import re
+import reprlib
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +16,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leco.errors import LecoError, nearest
-from leco.ontology.files import read_text
+from leco.ontology.files import from_json, read_text
 from leco.ontology.infer import CoLabels
+from leco.ontology.strict_yaml import YamlError
 
-_SUFFIXES = {".png", ".tif", ".tiff", ".bmp", ".webp"}  # lossless ones
+_SUFFIXES = {".png", ".tif", ".tiff", ".bmp"}  # lossless ones
+_FORMATS = ("PNG", "TIFF", "BMP")
 _ONE_CHANNEL = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}
 _LARGEST_VALUE = 65_535
+_LARGEST_LIST = 10_000_000  # bytes of a class list
 
 Mask = NDArray[np.integer[Any]]
 
@@ -54,8 +59,8 @@ class MaskClasses:
         records = _json_records(path) if path.suffix.lower() == ".json" else _csv_records(path)
         names: dict[int, str] = {}
         for place, value, name in records:
-            if not value.lstrip("-").isdigit():
-                raise LecoError(f"{path}: {place}: the id {value!r} is not a whole number")
+            if not re.fullmatch(r"-?[0-9]{1,9}", value):
+                raise LecoError(f"{path}: {place}: the id {reprlib.repr(value)} is not a whole number")
             if int(value) < 0:
                 continue  # Cityscapes' license plate: never in a mask
             if int(value) > _LARGEST_VALUE:
@@ -71,23 +76,33 @@ class MaskClasses:
 
 
 def _csv_records(path: Path) -> list[tuple[str, str, str]]:
-    rows = list(csv.DictReader(io.StringIO(read_text(path))))
-    columns = list(rows[0]) if rows else []
+    try:
+        rows = list(csv.reader(io.StringIO(read_text(path, _LARGEST_LIST), newline=""), strict=True))
+    except csv.Error as error:
+        raise LecoError(f"{path}: is not CSV: {error}") from None
+    header = rows[0] if rows else []
     for column in ("id", "name"):
-        if column not in columns:
-            raise LecoError(f"{path}: has no column {column!r}{nearest(column, [c for c in columns if c])}")
-    return [(f"row {n}", (row["id"] or "").strip(), (row["name"] or "").strip()) for n, row in enumerate(rows, start=2)]
+        if column not in header:
+            raise LecoError(f"{path}: has no column {column!r}{nearest(column, header)}")
+    places = header.index("id"), header.index("name")
+    cells = [[*row, *[""] * len(header)] for row in rows[1:] if row]
+    return [(f"row {n}", row[places[0]].strip(), row[places[1]].strip()) for n, row in enumerate(cells, start=2)]
 
 
 def _json_records(path: Path) -> list[tuple[str, str, str]]:
     try:
-        content = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise LecoError(f"{path}: this is not JSON: {error}") from None
+        content = from_json(read_text(path, _LARGEST_LIST))
+    except YamlError as error:
+        raise LecoError(f"{path}:{error.line}: {error.problem}") from None
     labels = content.get("labels") if isinstance(content, dict) else content
-    if not isinstance(labels, list) or not all(isinstance(item, dict) and "name" in item for item in labels):
+    if not isinstance(labels, list):
         raise LecoError(f"{path}: holds no list `labels` of classes with a `name`")
-    return [(f"labels[{n}]", str(item.get("id", n)), str(item["name"])) for n, item in enumerate(labels)]
+    records = []
+    for number, item in enumerate(labels):
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            raise LecoError(f"{path}: labels[{number}] has no `name` that is text")
+        records.append((f"labels[{number}]", str(item.get("id", number)), item["name"]))
+    return records
 
 
 def read_mask(path: Path) -> Mask:
@@ -95,31 +110,44 @@ def read_mask(path: Path) -> Mask:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            if image.mode not in _ONE_CHANNEL:
-                raise LecoError(f"{path}: a label map has one channel of class ids; this is a {image.mode} image")
+        with warnings.catch_warnings(), Image.open(path, formats=_FORMATS) as image:
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # beyond twice that size it is an error
+            if image.mode not in _ONE_CHANNEL or getattr(image, "n_frames", 1) > 1:
+                found = "several images" if image.mode in _ONE_CHANNEL else f"a {image.mode} image"
+                raise LecoError(f"{path}: a label map has one channel of class ids; this is {found}")
             return np.asarray(image)
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except LecoError:
+        raise
+    except Exception as error:  # a broken file can make the decoder raise almost anything
         raise LecoError(f"{path}: cannot be read as a label map: {error}") from None
 
 
-def pair_masks(old: Path, new: Path) -> list[tuple[Path, Path]]:
-    """Match the masks of two folders, and of the folders below them, by their names."""
+def pair_masks(old: Path, new: Path) -> tuple[list[tuple[Path, Path]], list[Path]]:
+    """Match the masks of two folders, and of the folders below them, by their names; return those left over, too."""
     found = []
     for folder in (old, new):
         if not folder.is_dir():
             raise LecoError(f"{folder}: there is no such folder")
-        files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in _SUFFIXES]
+        files: dict[str, Path] = {}
+        for file in sorted(folder.rglob("*")):
+            if file.suffix.lower() in _SUFFIXES:
+                stem = file.relative_to(folder).with_suffix("").as_posix()
+                if stem in files:
+                    raise LecoError(f"{file}: is there as {files[stem].name}, too; which one is meant?")
+                files[stem] = file
         if not files:
             raise LecoError(f"{folder}: holds no label maps ({', '.join(sorted(_SUFFIXES))})")
-        found.append({file.relative_to(folder).with_suffix("").as_posix(): file for file in files})
+        found.append(files)
     olds, news = found
     pairs = [(olds[stem], news[stem]) for stem in olds if stem in news]
     if not pairs:
         raise LecoError(
             f"no label map of {new} has the name of one in {old}: {next(iter(news))}, {next(iter(olds))}, …"
         )
-    return pairs
+    alone = [
+        path for files, others in ((olds, news), (news, olds)) for stem, path in files.items() if stem not in others
+    ]
+    return pairs, alone
 
 
 def count_masks(

@@ -17,8 +17,6 @@ from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL, Version
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from leco.ontology.evidence import Evidence
 
 
@@ -76,7 +74,7 @@ class Ontology:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the YAML file holds; `from_dict` takes it back."""
-        from leco.ontology.schema import unparse
+        from leco.ontology.unparse import unparse
 
         return unparse(self)
 
@@ -92,7 +90,7 @@ class Ontology:
     def position(self, version: str) -> int:
         """How many versions came before this one."""
         if version not in self._position:
-            raise LecoError(f"{version!r} is not a version of {self.name}{nearest(version, self._position)}")
+            raise LecoError(f"{version!r} is not a version of {self.name}{nearest(str(version), self._position)}")
         return self._position[version]
 
     def __getitem__(self, version: str) -> Version:
@@ -127,28 +125,32 @@ class Ontology:
 
     def changes(self, old: str, new: str) -> list[Change]:
         """What happened to the classes from `old` to `new`."""
-        return changes(self.transition(new, old), self.until(new).ends_ignored(old))
+        return changes(self.transition(new, old), *self.ended(old, new))
 
-    def translate(self, labels: "Tensor | NDArray[Any] | Sequence[Any]", new: str, old: str) -> Any:
+    def translate(self, labels: Any, new: str, old: str) -> Any:
         """Give labels of `new` the names they had in `old`: names for names, indices for indices (same type).
 
         A class merged from several gets the one most of it was; a brand-new class has no old label: -1, or "".
         """
-        parents = self.transition(new, old).parents
-        encoded = self[new].encode(labels if isinstance(labels, Sequence) else np.asarray(labels))
-        translated = np.where(encoded == NO_LABEL, NO_LABEL, parents[encoded])
+        parents = np.append(self.transition(new, old).parents, NO_LABEL)  # so that no label, -1, stays none
         if hasattr(labels, "new_tensor"):
-            return labels.new_tensor(translated)
-        if np.asarray(labels).dtype.kind in "iu":
+            indices = parents[self[new].encode(labels.cpu().numpy())]
+            return labels.new_tensor(indices, dtype=labels.long().dtype)
+        translated = parents[self[new].encode(labels)]
+        if not any(isinstance(label, str) for label in np.asarray(labels, dtype=object).ravel()):
             return translated
-        return ["" if index == NO_LABEL else self[old].handle(index) for index in translated]
+        return np.array([*(self[old].handle(i) for i in range(len(self[old]))), ""], dtype=object)[translated].tolist()
 
-    def ends_ignored(self, version: str) -> NDArray[np.bool_]:
-        """Which classes of `version` live on, in part at least, as labels that a later version ignores."""
-        position = self.position(version)
-        ends = np.zeros(len(self.newest), dtype=bool)
-        for step in reversed(self.steps[position:]):
-            ends = (step.sparse.T @ ends.astype(float)) > 0
-            dropped = [step.old.lookup.get(label, NO_LABEL) for label in step.new.ignored]
-            ends[[index for index in dropped if index >= 0]] = True
-        return ends
+    def ended(self, old: str, new: str | None = None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which classes of `old` have a part that, by `new`, was ignored, and which a part that was removed."""
+        first, last = self.position(old), self.position(new or self.newest.name)
+        ignored = np.zeros(len(self.versions[last]), dtype=bool)
+        removed = ignored
+        for step in reversed(self.steps[first:last]):
+            ignored, removed = ((step.sparse.T @ part.astype(float)) > 0 for part in (ignored, removed))
+            silent = [index for label in step.new.ignored if (index := step.old.lookup.get(label, NO_LABEL)) >= 0]
+            childless = np.bincount(step.sparse.indices, minlength=len(step.old)) == 0
+            childless[silent] = False
+            ignored[silent] = True
+            removed |= childless
+        return ignored, removed

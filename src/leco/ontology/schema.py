@@ -1,8 +1,10 @@
-"""The content of an ontology file, as plain data, to an `Ontology` and back. `docs/ontology.md` describes it.
+"""The content of an ontology file, as plain data, to an `Ontology`. `docs/ontology.md` describes it.
 
 Where something is wrong, `SchemaError` carries the path to it, so that the reader of the file can name the line.
 """
 
+import re
+import reprlib
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -18,6 +20,8 @@ Path = tuple[str | int, ...]
 
 # Shares are written by hand: 0.333 three times is meant to be a whole.
 _SHARE_TOLERANCE = 0.005
+_NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
+_LONGEST_NAME = 200
 
 
 class SchemaError(LecoError):
@@ -50,6 +54,7 @@ class _Draft:
     keys: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    fresh_ids: set[str] = field(default_factory=set)
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
@@ -102,40 +107,36 @@ def _version(spec: object, path: Path, earlier: list[Version], used_ids: set[str
         raise SchemaError(draft.path, f"`classes` must be a list or a mapping of class names, not {_show(classes)}")
     if not draft.classes:
         raise SchemaError(draft.path if "classes" in content else path, f"version {name!r} has no classes")
-    return _finish(draft, _ignored(content, path))
+    return _finish(draft, _ignored(draft, content.get("ignore"), (*path, "ignore")))
 
 
 def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
     """Check the version as a whole, and make it."""
     version = Version(draft.name, tuple(draft.classes), tuple(draft.ids), ignored)
-    for what, values in (("id", draft.ids), ("name", [*draft.classes, *ignored])):
-        if len(set(values)) == len(values):
-            continue
-        seen: dict[str, int] = {}
-        for index, value in enumerate(values):
-            if value not in seen:
-                seen[value] = index
-            elif what == "id":
-                first, second = draft.keys[seen[value]], draft.keys[index]
-                problem = f"{first!r} and {second!r} both claim to be the class {value!r} of before; use `from` for one"
-                raise SchemaError((*draft.path, second), problem)
-            elif index >= len(draft.classes):
-                raise SchemaError(draft.path[:-1], f"{value!r} is both a class and ignored, or ignored twice")
-            elif draft.ids[index] in version.lookup and version.lookup[draft.ids[index]] != index:
-                problem = f"the key {draft.ids[index]!r} of a class named {value!r} is the name of another class"
-                raise SchemaError((*draft.path, draft.keys[index]), problem)
+    first: dict[str, str] = {}
+    for key, id_ in zip(draft.keys, draft.ids, strict=True):
+        if id_ in first:
+            problem = f"{first[id_]!r} and {key!r} both claim to be the class {id_!r}; use `from` for one of them"
+            raise SchemaError((*draft.path, key), problem)
+        first[id_] = key
+    for index, key in enumerate(draft.keys):
+        if version.lookup[version.handle(index)] != index:
+            problem = (
+                f"the key {key!r} of one of several classes named {draft.classes[index]!r} is another class's name"
+            )
+            raise SchemaError((*draft.path, key), problem)
     draft.used_ids.update(draft.ids)
     shape = (len(version), len(draft.before) if draft.before else 0)
     return version, sparse.csr_array((draft.shares, (draft.rows, draft.columns)), shape=shape)
 
 
 def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
-    """Read one class. Its key is its name, or its id where a `name` is given beside it."""
+    """Read one class. Its key is its name, or, where a `name` is given beside it, its id."""
     before = draft.before
     if spec is None:
         content: dict[Any, Any] = {}
     else:
-        content = _mapping(spec, path, f"class {key!r}", {"from", "renamed", "name"})
+        content = _mapping(spec, path, f"class {key!r}", {"from", "renamed", "name", "id"})
     for word in ("from", "renamed"):
         if word in content and before is None:
             raise SchemaError((*path, word), f"{draft.name} is the first version: nothing comes before {key!r}")
@@ -158,10 +159,19 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
         name = _text(content["name"], (*path, "name"), "a class name")
     elif before and same in parents and "renamed" not in content:
         name = before.classes[same]  # the key may be its id
-    if before and same in parents:
+    if "id" in content:
+        id_ = _text(content["id"], (*path, "id"), "an id")
+        if id_ in draft.used_ids and not (before and id_ in (before.ids[parent] for parent in parents)):
+            raise SchemaError(
+                (*path, "id"), f"the id {id_!r} belongs to another class, which {key!r} does not come from"
+            )
+    elif before and same in parents:
         id_ = before.ids[same]
     else:
-        id_ = key if key not in draft.used_ids else f"{key}@{draft.name}"
+        id_ = key
+        while id_ in draft.used_ids or id_ in draft.fresh_ids:
+            id_ += f"@{draft.name}"
+        draft.fresh_ids.add(id_)
     for parent, share in parents.items():
         draft.rows.append(len(draft.classes))
         draft.columns.append(parent)
@@ -172,15 +182,15 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
 
 
 def _parents(draft: _Draft, key: str, spec: object, path: Path) -> dict[int, float]:
-    """Read `from`: one parent, a list of parents with equal shares, or a mapping of parents to shares."""
+    """Read `from`: one parent, a list of parents with equal shares (or of none), or a mapping of parents to shares."""
     if isinstance(spec, dict):
         pairs = [(parent, (*path, parent), _share(share, (*path, parent))) for parent, share in spec.items()]
     elif isinstance(spec, list):
         pairs = [(parent, (*path, number), 1 / len(spec)) for number, parent in enumerate(spec)]
     else:
         pairs = [(spec, path, 1.0)]
-    if not pairs:
-        raise SchemaError(path, f"`from` of {key!r} is empty; leave it out for a brand-new class")
+    if not pairs:  # brand-new, although the version before may have a class of this name
+        return {}
     shares: dict[int, float] = {}
     for parent, place, share in pairs:
         index = _parent(draft, key, parent, place)
@@ -204,14 +214,18 @@ def _parent(draft: _Draft, key: str, spec: object, path: Path) -> int:
     parent = _text(spec, path, "a parent")
     if parent not in before.lookup:
         _explain_unknown(draft, key, parent, path)
-    try:
-        index = before.index(parent)
-    except LecoError as error:
-        raise SchemaError(path, str(error)) from None
+    index = _resolve(before, parent, path)
     if index == NO_LABEL:
         problem = f"{parent!r} is ignored in {before.name}, so its labels say nothing of {key!r}; make it a class there"
         raise SchemaError(path, problem + ", or leave `from` out")
     return index
+
+
+def _resolve(version: Version, label: str, path: Path) -> int:
+    try:
+        return version.index(label)
+    except LecoError as error:
+        raise SchemaError(path, str(error)) from None
 
 
 def _explain_unknown(draft: _Draft, key: str, parent: str, path: Path) -> NoReturn:
@@ -223,44 +237,52 @@ def _explain_unknown(draft: _Draft, key: str, parent: str, path: Path) -> NoRetu
             raise SchemaError(path, f"{problem}; name its descendant in {before.name}{nearest(parent, before.lookup)}")
     problem = f"{parent!r} is not a class of {before.name}"
     if parent in draft.specs:
-        chain = _chain(draft.specs, key)
-        if chain[-1] in chain[:-1]:
-            problem = f"{' <- '.join(chain)} is a cycle within {draft.name}; parents come from {before.name}"
-        else:
-            problem += f" but of {draft.name} itself; parents come from the version before"
+        problem = _cycle(draft.specs, key) or f"{problem} but of {draft.name} itself"
+        problem += f"; parents come from {before.name}"
     raise SchemaError(path, problem + nearest(parent, before.lookup))
 
 
-def _chain(specs: dict[Any, Any], key: str) -> list[str]:
-    """Follow `from` within one version, as far as it leads or until it comes round."""
-    chain = [key]
-    while len(set(chain)) == len(chain):
-        spec = specs.get(chain[-1])
+def _cycle(specs: dict[Any, Any], key: str) -> str:
+    """Follow `from` within one version; if it comes round, say how."""
+    chain: dict[str, None] = {}
+    while key not in chain:
+        chain[key] = None
+        spec = specs.get(key)
         parent = spec.get("from", spec.get("renamed")) if isinstance(spec, dict) else None
         if not isinstance(parent, str) or parent not in specs:
-            break
-        chain.append(parent)
-    return chain
+            return ""
+        key = parent
+    loop = [*list(chain)[list(chain).index(key) :], key]
+    shown = loop if len(loop) < 8 else [*loop[:3], "…", *loop[-3:]]
+    return f"{' <- '.join(shown)} is a cycle"
 
 
 def _share(value: object, path: Path) -> float:
     text = value.text if isinstance(value, Plain) else value
-    try:
-        share = float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise SchemaError(path, f"a share must be a number between 0 and 1, not {_show(value)}") from None
-    if isinstance(value, bool) or not 0 <= share <= 1:
-        raise SchemaError(path, f"a share must be a number between 0 and 1, not {_show(value)}")
-    return share
+    if isinstance(text, str) and _NUMBER.fullmatch(text):
+        text = float(text)
+    if isinstance(text, bool) or not isinstance(text, int | float) or not 0 < text <= 1:
+        problem = f"a share must be a number above 0 and up to 1, not {_show(value)}"
+        raise SchemaError(path, problem + ("; leave the parent out" if text == 0 else ""))
+    return float(text)
 
 
-def _ignored(content: dict[Any, Any], path: Path) -> tuple[str, ...]:
-    ignored = content.get("ignore")
-    if ignored is None:
+def _ignored(draft: _Draft, labels: object, path: Path) -> tuple[str, ...]:
+    if labels is None:
         return ()
-    if not isinstance(ignored, list):
-        raise SchemaError((*path, "ignore"), f"`ignore` must be a list of labels, not {_show(ignored)}")
-    return tuple(_text(item, (*path, "ignore", n), "an ignored label") for n, item in enumerate(ignored))
+    if not isinstance(labels, list):
+        raise SchemaError(path, f"`ignore` must be a list of labels, not {_show(labels)}")
+    classes = set(draft.classes)
+    ignored: dict[str, None] = {}
+    for number, item in enumerate(labels):
+        label = _text(item, (*path, number), "an ignored label")
+        if label in classes or label in ignored:
+            problem = "is a class of this version, too" if label in classes else "is listed twice"
+            raise SchemaError((*path, number), f"the ignored label {label!r} {problem}")
+        if draft.before and draft.before.lookup.get(label, NO_LABEL) < NO_LABEL:
+            _resolve(draft.before, label, (*path, number))
+        ignored[label] = None
+    return tuple(ignored)
 
 
 def _mapping(value: object, path: Path, what: str, keys: set[str]) -> dict[Any, Any]:
@@ -268,7 +290,7 @@ def _mapping(value: object, path: Path, what: str, keys: set[str]) -> dict[Any, 
         raise SchemaError(path, f"{what} must be a mapping with the keys {', '.join(sorted(keys))}, not {_show(value)}")
     for key in value:
         if key not in keys:
-            raise SchemaError((*path, key), f"{what} has the unknown key {key!r}{nearest(str(key), sorted(keys))}")
+            raise SchemaError((*path, key), f"{what} has the unknown key {str(key)!r}{nearest(str(key), keys)}")
     return value
 
 
@@ -281,7 +303,10 @@ def _text(value: object, path: Path, what: str) -> str:
     if not isinstance(value, str):
         raise SchemaError(path, f"{what} must be text, not {_show(value)}")
     if not value.strip() or value != value.strip() or not value.isprintable():
-        raise SchemaError(path, f"{what} must not be empty, padded with blanks or hold control characters: {value!r}")
+        problem = f"{what} must not be empty, padded with blanks or hold control characters: {_show(value)}"
+        raise SchemaError(path, problem)
+    if len(value) > _LONGEST_NAME:
+        raise SchemaError(path, f"{what} may have {_LONGEST_NAME} characters, not {len(value)}: {_show(value)}")
     return value
 
 
@@ -292,60 +317,4 @@ def _show(value: object) -> str:
         return "nothing"
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
-    return repr(value)
-
-
-def unparse(ontology: Ontology) -> dict[str, Any]:
-    """Return plain data that `parse` turns into an equal ontology."""
-    versions = []
-    for number, version in enumerate(ontology.versions):
-        step = ontology.steps[number - 1] if number else None
-        specs = {}
-        for index in range(len(version)):
-            key, spec = _unparse_class(version, index, step)
-            specs[key] = spec
-        plain = not any(specs.values())
-        content: dict[str, Any] = {"name": version.name, "classes": list(specs) if plain else specs}
-        if version.ignored:
-            content["ignore"] = list(version.ignored)
-        versions.append(content)
-    return {"name": ontology.name, "versions": versions}
-
-
-def _unparse_class(version: Version, index: int, step: Transition | None) -> tuple[str, dict[str, Any] | None]:
-    """Return key and content of one class, so that `_add_class` finds the same name, id and parents again."""
-    name, id_ = version.classes[index], version.ids[index]
-    parents = step.origins(index) if step else {}
-    same = next((parent for parent in parents if step and step.old.ids[parent] == id_), NO_LABEL)
-    key = _key(version, index, step.old if step else None, same)
-    implied = key
-    spec: dict[str, Any] = {}
-    if step and parents:
-        if same != NO_LABEL and step.old.lookup.get(key) == same:
-            implied = step.old.classes[same]
-            if len(parents) > 1:
-                spec["from"] = _unparse_parents(step.old, parents)
-        elif same != NO_LABEL:
-            spec["renamed"] = step.old.handle(same)
-        else:
-            spec["from"] = _unparse_parents(step.old, parents)
-    if name != implied:
-        spec["name"] = name
-    return key, spec or None
-
-
-def _key(version: Version, index: int, before: Version | None, same: int) -> str:
-    """A class that is new has its id as key; others have their name, if that says which class it was before."""
-    id_, handle = version.ids[index], version.handle(index)
-    if before is None or same == NO_LABEL or (handle != id_ and handle in version.ids):
-        return id_
-    unclear = before.lookup.get(handle) != same and before.classes[same] == version.classes[index]
-    return id_ if unclear and before.lookup.get(id_) == same else handle
-
-
-def _unparse_parents(old: Version, parents: dict[int, float]) -> str | list[str] | dict[str, float]:
-    shares = {old.handle(parent): share for parent, share in parents.items()}
-    if len(shares) == 1:
-        return next(iter(shares))
-    equal = all(abs(share - 1 / len(shares)) < 1e-12 for share in shares.values())
-    return list(shares) if equal else shares
+    return reprlib.repr(value)

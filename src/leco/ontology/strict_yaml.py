@@ -21,6 +21,7 @@ except ImportError:  # PyYAML built without libyaml: slower, otherwise the same
 Path = tuple[str | int, ...]
 
 _DEEPEST = 12  # an ontology needs six levels
+_MOST_CONTAINERS = 2_000_000  # one per class
 _KINDS = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date", "merge": "a merge key"}
 _resolver = Resolver()
 # Only words that begin with one of these can mean something else than themselves.
@@ -59,7 +60,8 @@ def read(text: str, lines: dict[Path, int] | None = None) -> Any:
         raise YamlError(line, f"this is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise YamlError(line, f"the character {error.character!r} is not allowed in YAML") from None
+        character = error.character if isinstance(error.character, int) else ord(error.character)
+        raise YamlError(line, f"the character U+{character:04X} is not allowed in YAML") from None
     finally:
         parser.dispose()
 
@@ -68,6 +70,7 @@ def _read(parser: Any, lines: dict[Path, int] | None) -> Any:
     root: list[Any] = []
     stack: list[dict[Any, Any] | list[Any]] = [root]  # the containers that are open
     keys: list[Any] = [None]  # for each of them, if a mapping: the key whose value is being read
+    containers = 0
     while True:
         event = parser.get_event()
         kind = type(event)
@@ -75,6 +78,9 @@ def _read(parser: Any, lines: dict[Path, int] | None) -> Any:
             value: Any = _scalar(event)
         elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
             value = _container(event, len(stack))
+            containers += 1
+            if containers > _MOST_CONTAINERS:
+                raise YamlError(_line(event), "this is too much for an ontology")
         elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
             stack.pop()
             keys.pop()

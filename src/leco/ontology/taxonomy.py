@@ -15,7 +15,7 @@ def taxonomy(
     """Build a tree with one version per level; a class is its whole lineage, so that names may repeat."""
     levels: list[dict[tuple[str, ...], None]] = [{} for _ in versions]
     for number, lineage in enumerate(lineages):
-        if len(lineage) != len(versions):
+        if len(lineage) != len(versions) or not all(isinstance(level, str) for level in lineage):
             raise LecoError(
                 f"lineage {number} of {name}: {tuple(lineage)} must hold one name each for {list(versions)}"
             )
@@ -43,4 +43,7 @@ def _keys(paths: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
         for path in paths:
             if path not in keys and count[path[-depth:]] == 1:
                 keys[path] = "/".join(path[-depth:])
+    for key, uses in Counter(keys.values()).items():
+        if uses > 1:
+            raise LecoError(f"{key!r} would be the id of {uses} classes; do not use / in names that repeat")
     return {path: keys[path] for path in paths}

@@ -103,6 +103,8 @@ class Transition:
         """
         import torch
 
+        if probs_nc.dim() < 2 or probs_nc.shape[1] != len(self.new):
+            raise LecoError(f"probabilities of shape {tuple(probs_nc.shape)} do not fit {len(self.new)} classes")
         edges = self.sparse.tocoo()
         new_index = torch.from_numpy(edges.row.astype(np.int64)).to(probs_nc.device)
         old_index = torch.from_numpy(edges.col.astype(np.int64)).to(probs_nc.device)

@@ -73,28 +73,40 @@ class Version:
         >>> Version("v1", ("road", "bus")).encode(["bus", "", "road"])
         array([ 1, -1,  0])
         """
-        array = np.asarray(labels)
-        if array.dtype.kind in "iu" or array.size == 0:
-            indices = array.astype(np.int64)
-            outside = (indices < NO_LABEL) | (indices >= len(self))
+        array = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
+        if array.ndim == 0:
+            raise LecoError(f"labels of {self.name} must be a sequence, not {labels!r}")
+        if array.dtype.kind in "iu":
+            outside = (array < NO_LABEL) | (array >= len(self))
             if outside.any():
-                place = tuple(int(i) for i in np.argwhere(outside)[0])
-                raise LecoError(
-                    f"label {array[place]} at position {place[0] if len(place) == 1 else place} is not a class index "
-                    f"of {self.name}: valid are 0 to {len(self) - 1}, and -1 for none"
-                )
-            return indices
-        flat = [self._encode_one(label, place) for place, label in enumerate(array.astype(object).ravel())]
+                place = tuple(np.argwhere(outside)[0].tolist())
+                raise self._no_index(array[place], place)
+            return array.astype(np.int64)
+        flat = [self._encode_one(label, place, array.shape) for place, label in enumerate(array.ravel().tolist())]
         return np.array(flat, dtype=np.int64).reshape(array.shape)
 
-    def _encode_one(self, label: object, place: int) -> int:
-        if label is None or label == "" or label != label:  # NaN, as pandas reads an empty cell
+    def _encode_one(self, label: object, place: int, shape: tuple[int, ...]) -> int:
+        # NaN and NA are how pandas reads an empty cell; a column of numbers with empty cells becomes floats.
+        if label is None or type(label).__name__ == "NAType" or label == "":
             return NO_LABEL
+        if isinstance(label, float) and (label != label or label.is_integer()):
+            label = NO_LABEL if label != label else int(label)
+        where = tuple(int(i) for i in np.unravel_index(place, shape))
         if isinstance(label, int | np.integer) and not isinstance(label, bool):
-            return int(self.encode(np.array([label]))[0])
+            if not NO_LABEL <= label < len(self):
+                raise self._no_index(label, where)
+            return int(label)
         if not isinstance(label, str):
-            raise LecoError(f"label {label!r} at position {place} is neither a class name of {self.name} nor an index")
+            raise LecoError(f"label {label!r} at {_place(where)} is neither a class name of {self.name} nor an index")
         try:
             return self.index(label)
         except LecoError as error:
-            raise LecoError(f"label at position {place}: {error}") from None
+            raise LecoError(f"label at {_place(where)}: {error}") from None
+
+    def _no_index(self, label: object, where: tuple[int, ...]) -> LecoError:
+        valid = f"valid are 0 to {len(self) - 1}, and -1 for none"
+        return LecoError(f"label {label} at {_place(where)} is not a class index of {self.name}: {valid}")
+
+
+def _place(where: tuple[int, ...]) -> str:
+    return f"position {where[0] if len(where) == 1 else where}"

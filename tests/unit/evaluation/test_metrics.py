@@ -60,6 +60,15 @@ def test_predicting_in_an_older_version_sums_what_the_children_have():
     )
     probs = torch.tensor([[0.2, 0.2, 0.2, 0.4]])
     assert predict_at(probs, ontology.transition("v2", "v1")).tolist() == [0]
+    with pytest.raises(LecoError, match=r"shape \(1, 9\) do not fit 4 classes"):
+        predict_at(torch.zeros(1, 9), ontology.transition("v2", "v1"))
+
+
+def test_predicting_a_brand_new_class_names_no_class_of_an_older_version(street):
+    probs = torch.zeros(2, len(street["v2"]))
+    probs[0, street["v2"].index("drone")] = 1.0
+    probs[1, [street["v2"].index("drone"), street["v2"].index("road")]] = 0.5
+    assert predict_at(probs, street.transition("v2", "v1")).tolist() == [-1, 0]
 
 
 def test_a_predicted_brand_new_class_names_no_class_of_the_older_version(street):
@@ -82,8 +91,18 @@ def test_severity_counts_the_versions_back_to_a_common_class():
 
 def test_shapes_and_values_that_do_not_fit_are_named():
     with pytest.raises(LecoError, match=r"shape \(2,\) do not fit labels of \(3,\)"):
-        confusion(torch.zeros(2), torch.zeros(3), 2)
+        confusion(torch.zeros(2).long(), torch.zeros(3).long(), 2)
+    with pytest.raises(LecoError, match=r"predictions must be integers, not torch\.float32"):
+        confusion(torch.zeros(2), torch.zeros(2), 2)
     with pytest.raises(LecoError, match="prediction 7 is outside 0 to 1"):
         confusion(torch.tensor([7]), torch.tensor([0]), 2)
     with pytest.raises(LecoError, match=r"shape \(2, 3\) does not fit 3 classes"):
         scores(torch.zeros(2, 3), "abc")
+    ontology = Ontology.from_taxonomy("t", ["a", "b"], [("x", "xa"), ("x", "xb")])
+    with pytest.raises(LecoError, match=r"shape \(3, 4\) does not fit 2 classes"):
+        mistake_severity(torch.zeros(3, 4), ontology)
+
+
+def test_narrow_integers_count_as_well_as_wide_ones():
+    labels = torch.arange(200, dtype=torch.uint8)
+    assert torch.equal(confusion(labels, labels, 300), confusion(labels.long(), labels.long(), 300))

@@ -189,6 +189,17 @@ def test_a_hard_zero_in_the_target_is_harmless_at_huge_logits():
     assert logits.grad.isfinite().all()
 
 
+def test_a_forbidden_class_of_the_student_costs_nothing_where_the_target_is_zero():
+    loss = soft_pseudo_nll(torch.tensor([[-math.inf, 0.0]]), torch.tensor([[0.0, 1.0]]))
+    assert loss.item() == 0
+
+
+@pytest.mark.parametrize("function", [evidence_nll, condition, agrees, soft_pseudo_nll])
+def test_rows_of_another_shape_are_not_broadcast(function):
+    with pytest.raises(ValueError, match=r"logits of shape \(3, 4\) do not fit rows of shape \(1, 4\)"):
+        function(torch.zeros(3, 4), torch.zeros(1, 4))
+
+
 def test_an_unknown_reduction_is_refused():
     with pytest.raises(ValueError, match="'none', 'mean' or 'sum', not 'average'"):
         evidence_nll(torch.zeros(1, 2), torch.zeros(1, 2), reduction="average")

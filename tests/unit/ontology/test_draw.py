@@ -44,8 +44,10 @@ def test_focus_draws_a_class_and_its_relatives_only(street):
     picture = to_svg(street, focus=["city-bus"])
     drawn = re.findall(r'<text x="[^"]*" y="[^"]*">([^<]*)</text></g>', picture)
     assert sorted(drawn) == ["bus", "bus", "city-bus"]
-    with pytest.raises(LecoError, match=r"'citybus' is not a class"):
+    with pytest.raises(LecoError, match=r"'citybus' is no class of any version; did you mean 'city-bus'\?"):
         to_svg(street, focus=["citybus"])
+    with pytest.raises(LecoError, match="'void' is ignored in v2, so it is not drawn"):
+        to_svg(street, focus=["void"])
 
 
 def test_too_many_classes_for_one_picture_are_refused_with_the_remedy():

@@ -6,7 +6,7 @@ from PIL import Image
 
 from leco import LecoError
 from leco.ontology.infer import CoLabels, infer, parents, read_pairs
-from leco.ontology.masks import MaskClasses, count_masks, pair_masks
+from leco.ontology.masks import MaskClasses, count_masks, pair_masks, read_mask
 
 
 def write_masks(folder: Path, masks: dict[str, list[list[int]]], dtype: type = np.uint8) -> Path:
@@ -73,6 +73,14 @@ def test_a_table_is_read_row_by_row(tmp_path):
         list(read_pairs(path, "corse", "fine"))
     with pytest.raises(LecoError, match="in the same column"):
         list(read_pairs(path, "fine", "fine"))
+    for text, message in (
+        ('coarse,fine\ndog,"husky\ncat,lynx\n', r"labels\.csv:3: is not CSV"),
+        ("coarse,fine\ndog,husky,x\n", r"labels\.csv:2: 3 cells, but the header names 2"),
+        ("coarse,fine,fine\ndog,husky,x\n", "has several columns 'fine'"),
+    ):
+        path.write_text(text)
+        with pytest.raises(LecoError, match=message):
+            list(read_pairs(path, "coarse", "fine"))
     with pytest.raises(LecoError, match="No such file"):
         list(read_pairs(tmp_path / "missing.csv", "a", "b"))
 
@@ -87,8 +95,9 @@ def test_no_overlap_and_unknown_ignored_labels_are_said():
 def test_masks_are_counted_over_pixels_and_images(tmp_path):
     old = write_masks(tmp_path / "old", {"a": [[0, 0, 1], [1, 1, 2]], "sub/b": [[0, 0, 0], [0, 0, 0]], "c": [[0]]})
     new = write_masks(tmp_path / "new", {"a": [[0, 0, 2], [2, 1, 2]], "sub/b": [[0, 1, 1], [1, 3, 1]]})
-    pairs = pair_masks(old, new)
+    pairs, alone = pair_masks(old, new)
     assert [path.name for path, _ in pairs] == ["a.png", "b.png"]
+    assert alone == [old / "c.png"]
     old_classes = write_classes(tmp_path / "old.csv", ["road", "bus", "void"])
     new_classes = write_classes(tmp_path / "new.csv", ["road", "lane", "coach", "void", "tram"])
     ticks = []
@@ -108,7 +117,7 @@ def test_masks_are_counted_over_pixels_and_images(tmp_path):
 def test_values_name_the_classes_where_no_list_does(tmp_path):
     old = write_masks(tmp_path / "old", {"a": [[7, 7]]}, np.uint16)
     new = write_masks(tmp_path / "new", {"a": [[300, 12]]}, np.uint16)
-    colabels = count_masks(pair_masks(old, new))
+    colabels = count_masks(pair_masks(old, new)[0])
     assert (colabels.old, colabels.new) == (("7",), ("12", "300"))
 
 
@@ -119,10 +128,10 @@ def test_wrong_masks_are_named(tmp_path):
     with pytest.raises(
         LecoError, match=r"a.png: pixel \(row 0, column 1\) has the value 9, .* the nearest is 1 \(bus\)"
     ):
-        count_masks(pair_masks(old, beyond), classes, classes)
+        count_masks(pair_masks(old, beyond)[0], classes, classes)
     larger = write_masks(tmp_path / "larger", {"a": [[0, 1, 1]]})
     with pytest.raises(LecoError, match=r"larger/a.png: is 3x1, but .*old/a.png is 2x1"):
-        count_masks(pair_masks(old, larger), classes, classes)
+        count_masks(pair_masks(old, larger)[0], classes, classes)
     other = write_masks(tmp_path / "other", {"b": [[0, 1]]})
     with pytest.raises(LecoError, match=r"no label map of .* has the name of one in"):
         pair_masks(old, other)
@@ -135,10 +144,10 @@ def test_wrong_masks_are_named(tmp_path):
     colour.mkdir()
     Image.new("RGB", (2, 1)).save(colour / "a.png")
     with pytest.raises(LecoError, match="a label map has one channel of class ids; this is a RGB image"):
-        count_masks(pair_masks(old, colour))
+        count_masks(pair_masks(old, colour)[0])
     (colour / "a.png").write_bytes((old / "a.png").read_bytes()[:40])
     with pytest.raises(LecoError, match="cannot be read as a label map"):
-        count_masks(pair_masks(old, colour))
+        count_masks(pair_masks(old, colour)[0])
 
 
 @pytest.mark.parametrize(
@@ -150,6 +159,9 @@ def test_wrong_masks_are_named(tmp_path):
         ("id,name\n0,\n", "row 2: the class has no name"),
         ("id,name\n70000,road\n", "is above 65535"),
         ("", "has no column 'id'"),
+        ("id,name\n", "holds no classes"),
+        ("id,name\n²,road\n", "the id '²' is not a whole number"),
+        ('id,name\n0,"road\n', "is not CSV: unexpected end of data"),
     ],
 )
 def test_a_wrong_class_list_is_named(content, message, tmp_path):
@@ -165,6 +177,28 @@ def test_a_class_list_may_be_json_with_ids_or_by_position(tmp_path):
     assert MaskClasses.load(path).names == {0: "bird", 1: "curb"}
     path.write_text('{"labels": [{"name": "plate", "id": -1}, {"name": "curb", "id": 7}]}')
     assert MaskClasses.load(path).names == {7: "curb"}
-    path.write_text("[1, 2]")
-    with pytest.raises(LecoError, match="holds no list `labels`"):
-        MaskClasses.load(path)
+    for text, message in (
+        ("7", "holds no list `labels`"),
+        ("[1, 2]", r"labels\[0\] has no `name` that is text"),
+        ('{"labels": [{"name": null}]}', r"labels\[0\] has no `name` that is text"),
+        ('{"labels": [], "labels": []}', "'labels' stands twice"),
+        ('{"labels": [', "config.json:1: this is not JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(LecoError, match=message):
+            MaskClasses.load(path)
+
+
+def test_masks_that_could_be_mistaken_are_refused(tmp_path):
+    old = write_masks(tmp_path / "old", {"a": [[0, 1]]})
+    Image.new("L", (2, 1)).save(old / "a.bmp")
+    with pytest.raises(LecoError, match=r"a\.png: is there as a\.bmp, too"):
+        pair_masks(old, old)
+    pages = tmp_path / "pages.tif"
+    Image.new("L", (2, 1)).save(pages, save_all=True, append_images=[Image.new("L", (2, 1))])
+    with pytest.raises(LecoError, match="this is several images"):
+        read_mask(pages)
+    disguised = tmp_path / "photo.png"
+    Image.new("L", (8, 8)).save(disguised, format="JPEG")
+    with pytest.raises(LecoError, match="cannot be read as a label map"):
+        read_mask(disguised)

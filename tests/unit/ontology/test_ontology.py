@@ -83,6 +83,24 @@ def test_classes_that_trade_places_are_redrawn():
     assert [change.kind for change in ontology.changes("v1", "v2")] == ["redrawn"]
 
 
+def test_a_class_that_lost_a_part_on_the_way_is_not_called_renamed():
+    parts = {"a1": {"from": "a"}, "a2": {"from": "a"}}
+    for last in ({"name": "v3", "classes": ["a1"], "ignore": ["a2"]}, {"name": "v3", "classes": ["a1"]}):
+        versions = [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": parts}, last]
+        assert Ontology.from_dict({"versions": versions}).changes("v1", "v3") == [Change("split", ("a",), ("a1",))]
+
+
+def test_an_empty_from_says_brand_new_in_spite_of_the_name():
+    assert [change.kind for change in _two(["a"], {"a": {"from": []}}).changes("v1", "v2")] == ["added", "removed"]
+
+
+def test_a_slash_in_a_repeated_name_is_refused_where_it_would_confuse():
+    with pytest.raises(LecoError, match="'X/Y' would be the id of 2 classes"):
+        Ontology.from_taxonomy("t", ["l1", "l2"], [("P", "X/Y"), ("X", "Y"), ("Q", "Y")])
+    with pytest.raises(LecoError, match="lineage 1 of t"):
+        Ontology.from_taxonomy("t", ["l1", "l2"], [("P", "Y"), ("X", None)])
+
+
 def test_a_renamed_class_keeps_its_id_and_a_new_class_may_take_its_name():
     ontology = Ontology.from_dict(
         {
@@ -118,6 +136,8 @@ def test_translating_gives_names_for_names_and_indices_for_indices(street):
     translated = street.translate(torch.from_numpy(indices), "v2", "v1")
     assert isinstance(translated, torch.Tensor)
     assert translated.tolist() == expected
+    assert street.translate(torch.tensor([9], dtype=torch.uint8), "v2", "v1").tolist() == [-1]
+    assert street.translate([["school-bus"], ["drone"]], "v2", "v1") == [["bus"], [""]]
 
 
 def test_translation_at_the_same_version_changes_nothing(street):
@@ -163,6 +183,10 @@ def test_the_fingerprint_changes_with_any_class_share_or_order():
         (np.array([1, -1], dtype=np.int8), [1, -1]),
         (np.array(["road", "bus"]), [0, 1]),
         ([], []),
+        (["bus", float("nan")], [1, -1]),
+        (pd.Series([1, None]), [1, -1]),
+        (pd.Series([1, None], dtype="Int64"), [1, -1]),
+        (pd.Series(["bus", None], dtype="string"), [1, -1]),
         ([[0, 1], [1, -1]], [[0, 1], [1, -1]]),
     ],
 )
@@ -179,6 +203,11 @@ def test_labels_are_encoded_whatever_holds_them(labels, expected):
         ([-2], "label -2 at position 0"),
         ([0.5], r"label 0.5 at position 0 is neither"),
         ([True, False], "neither a class name"),
+        ([0, None, 7], "label 7 at position 2"),
+        ([["road", "bus"], ["road", "x"]], r"label at position \(1, 1\): 'x' is not a class"),
+        ([10**30], "at position 0 is not a class index"),
+        (np.array([2**64 - 1], dtype=np.uint64), "label 18446744073709551615 at position 0"),
+        ("road", "labels of v1 must be a sequence, not 'road'"),
     ],
 )
 def test_a_label_that_is_no_class_is_named_with_its_place(labels, message):
