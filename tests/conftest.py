@@ -1,6 +1,8 @@
 """Shared fixtures: a street ontology with every kind of change, and the real data where it is there."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,15 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"no real data at {root}; set LECO_DATA")
     return root
+
+
+@pytest.fixture(scope="session")
+def cifar_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The official CIFAR-100 files: where LECO_CIFAR says, or unpacked from the real data."""
+    if "LECO_CIFAR" in os.environ:
+        return Path(os.environ["LECO_CIFAR"])
+    folder = tmp_path_factory.mktemp("cifar")
+    subprocess.run(
+        [sys.executable, str(data_root / "cifar100" / "unpack"), str(folder)], check=True, capture_output=True
+    )
+    return folder

@@ -8,11 +8,11 @@ from leco import Ontology
 
 
 @st.composite
-def ontologies(draw: st.DrawFn, trees: bool = False, every_class_has_a_past: bool = False) -> Ontology:
-    """Two to four versions with splits, merges, renames, new, removed and ignored classes (or trees only)."""
+def ontologies(draw: st.DrawFn, trees: bool = False, every_class_has_a_past: bool = False, least: int = 2) -> Ontology:
+    """Two (or `least`) to four versions with splits, merges, renames, new, removed and ignored classes (or trees)."""
     versions: list[dict[str, Any]] = [{"name": "v0", "classes": _names("a", draw(st.integers(1, 4)))}]
     before = list(versions[0]["classes"])
-    for number in range(1, draw(st.integers(2, 4))):
+    for number in range(1, draw(st.integers(least, 4))):
         classes: dict[str, Any] = {}
         renamed: set[str] = set()
         if trees:

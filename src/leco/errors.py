@@ -8,6 +8,14 @@ class LecoError(ValueError):
     """Wrong input. The command line prints the message alone, without a traceback, and exits with 2."""
 
 
+class TextError(LecoError):
+    """What is wrong with the text of a file, and on which line; whoever knows the file's name adds it."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        self.line, self.problem = line, problem
+        super().__init__(f"line {line}: {problem}")
+
+
 def nearest(value: str, valid: Iterable[str]) -> str:
     """Return the end of an error message: the valid value closest to the one given, or the first few.
 
@@ -17,11 +25,17 @@ def nearest(value: str, valid: Iterable[str]) -> str:
     "; valid: 'road', 'bus'"
     """
     candidates = list(dict.fromkeys(valid))
-    # Comparing one string with 100,000 others would take longer than loading them: look among those of like length.
-    alike = [c for c in candidates if len(candidates) <= 2000 or abs(len(c) - len(value)) <= 1]
-    if close := difflib.get_close_matches(value, alike[:20_000], n=1, cutoff=0.6):
-        return f"; did you mean {close[0]!r}?"
+    if close := closest(value, candidates, 0.6):
+        return f"; did you mean {close!r}?"
     if not candidates:
         return ""
     shown = ", ".join(repr(c) for c in candidates[:8])
     return f"; valid: {shown}" + (f", … ({len(candidates)} in all)" if len(candidates) > 8 else "")
+
+
+def closest(value: str, candidates: list[str], cutoff: float) -> str | None:
+    """The candidate most like a string, in bounded time: of very many, those of like length, by how they begin."""
+    alike = [c for c in candidates if len(candidates) <= 2_000 or abs(len(c) - len(value)) <= 1]
+    starts = {candidate[:40]: candidate for candidate in alike[:2_000]}
+    close = difflib.get_close_matches(value[:40], starts, n=1, cutoff=cutoff)
+    return starts[close[0]] if close else None

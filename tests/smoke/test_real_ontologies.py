@@ -2,6 +2,9 @@
 
 import csv
 import json
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +78,8 @@ def test_a_real_ontology_loads_checks_compares_and_draws(build, data_root, tmp_p
     for ending in ("yaml", "json"):
         ontology.save(tmp_path / f"o.{ending}")
         assert Ontology.load(tmp_path / f"o.{ending}").fingerprint == ontology.fingerprint
-    assert isinstance(remarks(ontology), list)
+    changes_of_steps = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
+    assert isinstance(remarks(ontology, changes_of_steps), list)
     oldest, newest = ontology.versions[0], ontology.newest
     changes = ontology.changes(oldest.name, newest.name)
     assert sum(len(change.new) for change in changes) == len(newest)
@@ -84,6 +88,21 @@ def test_a_real_ontology_loads_checks_compares_and_draws(build, data_root, tmp_p
     if build is not mapillary:
         assert ontology.transition(newest.name, oldest.name).is_tree
         assert ontology.evidence().rows(np.arange(len(oldest)), oldest.name).isfinite().sum() == len(newest)
+
+
+def test_nothing_was_renamed_in_a_taxonomy(data_root):
+    ontology = inaturalist(data_root)
+    kinds = {change.kind for old, new in pairwise(ontology.versions) for change in ontology.changes(old.name, new.name)}
+    assert kinds == {"split", "replaced"}
+
+
+@pytest.mark.parametrize("build", REAL, ids=lambda build: build.__name__)
+def test_the_command_line_takes_a_real_ontology(build, data_root, tmp_path):
+    build(data_root).save(tmp_path / "o.yaml")
+    for arguments in (["check"], ["diff"], ["draw", "-o", "o.svg"], ["draw", "-o", "o.html"]):
+        command = [sys.executable, "-m", "leco", "ontology", arguments[0], "o.yaml", *arguments[1:]]
+        assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+    assert (tmp_path / "o.svg").stat().st_size < (tmp_path / "o.html").stat().st_size
 
 
 def test_satyrium_is_a_butterfly_and_an_orchid(data_root):

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from leco.cli import ontology
+from leco.cli import data, ontology
 from leco.errors import LecoError
 
 _LONGEST = 1_000  # characters of a message
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(ontology.app, name="ontology")
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,9 +42,9 @@ def _options(
 @app.command()
 def demo() -> None:
     """Walk through an evolving ontology on real handwritten digits: what a coarse label is still worth."""
-    from leco.experiments.walkthrough import walkthrough
+    from leco.cli.demo import demo as tell
 
-    walkthrough()
+    tell()
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from leco.cli.tables import print_table
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ app = typer.Typer(help="Check, compare, draw and infer label ontologies.", no_ar
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False, readable=False)
 ]
-_MOST_ROWS = 40
+_MOST_ROWS = 40  # of doubtful classes
+_MOST_CHANGES = 500
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -32,18 +34,19 @@ def check(file: File, as_json: Json = False) -> None:
     from leco.ontology.remarks import remarks
 
     ontology = Ontology.load(file)
-    notes = remarks(ontology)
+    changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
+    notes = remarks(ontology, changes)
     if as_json:
         versions = [{"name": v.name, "classes": len(v), "ignored": list(v.ignored)} for v in ontology.versions]
         summary = {"name": ontology.name, "fingerprint": ontology.fingerprint, "versions": versions, "remarks": notes}
         typer.echo(json.dumps(summary, ensure_ascii=False, indent=1))
         return
     typer.echo(f"{file}: ontology {ontology.name}, {len(ontology.versions)} versions, {ontology.fingerprint}\n")
-    rows = []
-    for number, version in enumerate(ontology.versions):
-        found = ontology.changes(ontology.versions[number - 1].name, version.name) if number else []
-        rows.append([version.name, f"{len(version):,}", ", ".join(version.ignored) or "-", _summary(found) or "-"])
-    _table(["version", "classes", "ignored", "since the version before"], rows, right=(1,))
+    rows = [
+        [version.name, f"{len(version):,}", _few(version.ignored) or "-", _summary(found) or "-"]
+        for version, found in zip(ontology.versions, [[], *changes], strict=True)
+    ]
+    print_table(["version", "classes", "ignored", "since the version before"], rows, right=(1,))
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo("ok")
@@ -74,7 +77,10 @@ def diff(
     typer.echo(f"{ontology.name}: {old} ({len(ontology[old])} classes) to {new} ({len(ontology[new])} classes)")
     typer.echo(f"{_summary(found)}\n")
     if shown:
-        _table(["change", old, new], [[c.kind, ", ".join(c.old) or "-", ", ".join(c.new) or "-"] for c in shown])
+        rows = [[c.kind, _few(c.old) or "-", _few(c.new) or "-"] for c in shown[:_MOST_CHANGES]]
+        print_table(["change", old, new], rows)
+    if len(shown) > _MOST_CHANGES:
+        typer.echo(f"… and {len(shown) - _MOST_CHANGES:,} more; --json lists all of them")
 
 
 @app.command()
@@ -105,13 +111,13 @@ def infer(
     new: Annotated[str, typer.Option(help="Folder of masks in the new version, or column of the table.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ontology to write: .yaml or .json.")],
     table: Annotated[
-        Path | None, typer.Argument(metavar="[CSV]", help="A table of samples labelled in both versions.")
+        Path | None, typer.Argument(metavar="CSV", help="A table of samples labelled in both versions.")
     ] = None,
     kind: Annotated[
         Literal["tree", "soft"],
         typer.Option(help="tree: the majority parent, as in the paper; soft: the measured shares."),
     ] = "tree",
-    min_share: Annotated[float, typer.Option(help="With soft: leave out smaller shares, as noise.")] = 0.0,
+    min_share: Annotated[float, typer.Option(help="With soft: leave out smaller shares, as noise.")] = 0.01,
     old_classes: Annotated[
         Path | None, typer.Option(help="Class list of the old masks: CSV with id,name, or JSON with labels.")
     ] = None,
@@ -189,12 +195,12 @@ def _comment(parent: "Parent") -> str:
 
 def _report(colabels: "CoLabels", found: "list[Parent]") -> None:
     """Print the conflicts, the doubtful classes, and the old classes that nothing came from."""
-    agreeing = sum(round(p.share * p.count) for p in found)
     total = sum(p.count for p in found)
-    typer.echo(f"{total:,} labels in both versions; {(total - agreeing) / total:.2%} disagree with the majority parent")
+    conflicts = total - sum(p.agreeing for p in found)
+    typer.echo(f"{total:,} labels in both versions; {conflicts / total:.2%} disagree with the majority parent")
     doubtful = [p for p in found if p.status != "decided" or p.conflict > 0]
+    doubtful.sort(key=lambda p: (p.status == "decided", -p.conflict))
     if doubtful:
-        typer.echo("")
         rows = [
             [
                 p.new,
@@ -205,13 +211,19 @@ def _report(colabels: "CoLabels", found: "list[Parent]") -> None:
                 f"{p.at_least:.0%}",
                 p.status,
             ]
-            for p in sorted(doubtful, key=lambda p: (p.status == "decided", -p.conflict))
+            for p in doubtful[:_MOST_ROWS]
         ]
-        headings = ["class", "parent", "disagrees", "count", "seen in", "parent holds at least", "status"]
-        _table(headings, rows, right=(2, 3, 4, 5))
+        # "at least": the lower end of the 95 % interval of the parent's share
+        print_table(["class", "parent", "disagree", "count", "in", "at least", "status"], rows, right=(2, 3, 4, 5))
+    if len(doubtful) > _MOST_ROWS:
+        typer.echo(f"… and {len(doubtful) - _MOST_ROWS} more")
     childless = sorted(set(colabels.old) - {p.parent for p in found})
     if childless:
         typer.echo(f"old classes that are the majority parent of none: {', '.join(childless)}")
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:50]) + (f", … ({len(names):,} in all)" if len(names) > 50 else "")
 
 
 def _summary(changes: "list[Change]") -> str:
@@ -219,16 +231,3 @@ def _summary(changes: "list[Change]") -> str:
 
     counts = Counter(change.kind for change in changes)
     return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
-
-
-def _table(headings: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, highlight=False, emoji=False).print(table)

@@ -25,10 +25,11 @@ def confusion(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
     for what, labels in (("prediction", predicted), ("label", true)):
         if labels.dtype not in INTEGERS:
             raise LecoError(f"{what}s must be integers, not {labels.dtype}")
-        if labels.numel() and not NO_LABEL <= int(labels.min()) <= int(labels.max()) < num_classes:
-            wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)][0]
-            raise LecoError(f"{what} {int(wrong)} is outside 0 to {num_classes - 1} (or -1 for none)")
     predicted, true = predicted.long(), true.long()
+    for what, labels in (("prediction", predicted), ("label", true)):
+        wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)]
+        if len(wrong):
+            raise LecoError(f"{what} {int(wrong[0])} is outside 0 to {num_classes - 1} (or -1 for none)")
     labelled = true != NO_LABEL
     column = torch.where(predicted == NO_LABEL, num_classes, predicted)[labelled]
     cell = true[labelled] * (num_classes + 1) + column

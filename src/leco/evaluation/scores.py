@@ -1,5 +1,6 @@
 """Scores of a confusion matrix; every class counts the same, however rare."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ class Scores:
 
 
 def scores(matrix: Tensor, classes: Sequence[str]) -> Scores:
-    """Score a confusion matrix of `confusion`: (c, c + 1).
+    """Score a confusion matrix of `confusion`, (c, c + 1); `classes` are best a version's `handles`, which differ.
 
     >>> from leco.evaluation import confusion
     >>> found = scores(confusion(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 3), ["cat", "dog", "eel"])
@@ -67,8 +68,8 @@ def scores(matrix: Tensor, classes: Sequence[str]) -> Scores:
 def mistake_severity(matrix: Tensor, ontology: Ontology) -> float:
     """Mean severity of the mistakes in a newest-version matrix: how many versions back truth and prediction were one.
 
-    1 is a mistake between siblings, one more than the number of older versions a mistake at every level (the height of
-    the lowest common ancestor, as in "Making Better Mistakes", Bertinetto et al. 2020). NaN without mistakes.
+    1 is a mistake between siblings; the number of versions one at every level, or a prediction that names no class (the
+    height of the lowest common ancestor, as in "Making Better Mistakes", Bertinetto et al. 2020). NaN without mistakes.
     """
     check_shape(matrix, len(ontology.newest))
     mistakes = matrix[:, :-1].cpu().clone().fill_diagonal_(0)
@@ -78,4 +79,7 @@ def mistake_severity(matrix: Tensor, ontology: Ontology) -> float:
         parents = torch.from_numpy(ontology.transition(ontology.newest.name, version.name).parents)
         severity[(parents[true] == parents[predicted]) & (parents[true] != NO_LABEL)] = back
     count = mistakes[true, predicted]
-    return float((severity * count).sum() / count.sum())
+    nameless = matrix[:, -1].sum().item()
+    total = (severity * count).sum().item() + len(ontology.versions) * nameless
+    number = count.sum().item() + nameless
+    return total / number if number else math.nan

@@ -7,22 +7,16 @@ labels only 89.9 ± 1.1 %, with the old labels 92.7 ± 1.0 %, all fine 95.7 ± 0
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-import typer
 from torch import Tensor
 
 from leco.evaluation import confusion, predict_at, scores
 from leco.methods import agrees, condition, evidence_nll
-from leco.ontology.draw import to_html
 from leco.ontology.evidence import Evidence
-from leco.ontology.files import write_text
 from leco.ontology.ontology import Ontology
 
 NUM_NEW, NUM_OLD, SEEDS, STEPS = 100, 600, 10, 300
-
-STROKES = {"loop": "0689", "straight": "147", "open-curve": "235"}
 
 
 @dataclass(frozen=True)
@@ -35,13 +29,6 @@ class Digits:
     pixels: Tensor  # (n, 64)
     fine: Tensor  # (n,) label of v2
     coarse: Tensor  # (n,) label of v1
-
-
-def digits_ontology() -> Ontology:
-    """Strokes, then digits."""
-    digits = {str(d): {"from": stroke} for d in range(10) for stroke, members in STROKES.items() if str(d) in members}
-    versions = [{"name": "v1", "classes": list(STROKES)}, {"name": "v2", "classes": digits}]
-    return Ontology.from_dict({"name": "digits", "versions": versions})
 
 
 def load_digits(ontology: Ontology, seed: int) -> Digits:
@@ -96,44 +83,3 @@ def run_seed(ontology: Ontology, evidence: Evidence, seed: int) -> dict[str, flo
             found["pseudo/kept"] = kept.float().mean().item()
             found["pseudo/cond"] = (condition(logits, old).argmax(dim=1) == data.fine[data.old]).float().mean().item()
     return found
-
-
-def walkthrough(folder: Path = Path("leco-demo")) -> None:
-    """Tell the story and write the ontology and its drawing to `folder`."""
-    ontology = digits_ontology()
-    evidence = ontology.evidence()
-    folder.mkdir(parents=True, exist_ok=True)
-    ontology.save(folder / "ontology.yaml")
-    write_text(folder / "ontology.html", to_html(ontology))
-
-    say = typer.echo
-    say("1. The ontology evolved: v1 tells digits by their strokes, v2 says which digit.\n")
-    for change in ontology.changes("v1", "v2"):
-        say(f"   {change.kind}: {', '.join(change.old)} -> {', '.join(change.new)}")
-    say("\n2. A label is evidence: log P(annotator says it | true class), a row over the ten digits of v2.\n")
-    for label, version in (("8", "v2"), ("loop", "v1"), ("", "v1")):
-        row = " ".join("   0" if value == 0 else "-inf" for value in evidence.rows([label], version)[0].tolist())
-        say(f"   {(label or 'none') + ' (' + version + ')':12}{row}")
-    say(f"\n3. {NUM_NEW} digits labelled in v2, {NUM_OLD} others in v1; a linear softmax, {SEEDS} random splits.\n")
-    results = []
-    with typer.progressbar(range(SEEDS), label="   training") as seeds:
-        results = [run_seed(ontology, evidence, seed) for seed in seeds]
-    table = {key: torch.tensor([result[key] for result in results]) * 100 for key in results[0]}
-    say(f"\n   {'test mAcc, %':32}{'at v2':>14}{'at v1':>14}")
-    for key, values in table.items():
-        if key.startswith("v2/"):
-            name = key.removeprefix("v2/")
-            say(f"   {name:32}{_spread(values):>14}{_spread(table['v1/' + name]):>14}")
-    say(
-        "\n4. The first model guesses the v2 labels of the old samples; their v1 labels correct it. Right guesses, %:\n"
-    )
-    say(f"   {'as guessed':32}{_spread(table['pseudo/plain']):>14}")
-    kept = f"filtered ({table['pseudo/kept'].mean():.0f} % kept)"
-    say(f"   {kept:32}{_spread(table['pseudo/filter']):>14}")
-    say(f"   {'conditioned (all kept)':32}{_spread(table['pseudo/cond']):>14}")
-    say(f"\nMean ± standard deviation over {SEEDS} splits. The ontology is drawn in {folder / 'ontology.html'};")
-    say(f"try also: leco ontology diff {folder / 'ontology.yaml'}")
-
-
-def _spread(values: Tensor) -> str:
-    return f"{values.mean():.1f} ± {values.std():.1f}"

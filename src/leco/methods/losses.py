@@ -18,8 +18,8 @@ Reduction = Literal["none", "mean", "sum"]
 def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = "none") -> Tensor:
     """Negative log-likelihood of each sample's label, of whatever version (the paper's L, eq. 1, and L_OldLPL, eq. 7).
 
-    Cross-entropy for a newest-version label, learning with partial labels for a coarser one, zero for none.
-    The mean is over samples that have a label. Equals ``lse(z) - lse(z + e)``, or ``-log(softmax(z) @ E)``.
+    Cross-entropy for a newest-version label, learning with partial labels for a coarser one, zero for none. Equals
+    ``lse(z) - lse(z + e)``, or ``-log(softmax(z) @ E)``. The mean is over samples whose label rules something out.
 
     >>> coarse = torch.tensor([[0.0, 0.0, -torch.inf]])
     >>> evidence_nll(torch.zeros(1, 3), coarse).exp()
@@ -29,8 +29,8 @@ def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = 
     log_probs = F.log_softmax(in_full(logits_nc), dim=1)
     labelled = (evidence_nc != 0).any(dim=1)
     nll = -torch.logsumexp(log_probs + evidence_nc, dim=1)
-    # Exactly zero without a label, where rounding would leave 1e-7.
-    return reduce(nll.where(labelled, 0.0), labelled, reduction)
+    # Exactly zero without a label, and never below, where rounding would leave ±1e-7.
+    return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
 
 def joint_nll(
@@ -69,24 +69,30 @@ def hard_pseudo_nll(
     """Cross-entropy of the student with one-hot pseudo-labels (ST-Hard, eq. 2; PL and FixMatch as coded).
 
     `keep` (the paper's indicator, or `agrees`) sets the loss of rejected samples to zero. They still count in the
-    mean, as in FixMatch: a batch with few reliable pseudo-labels pulls less. Ignored ones do not.
+    mean, as in FixMatch: a batch with few reliable pseudo-labels pulls less. Ignored ones (void pixels) do not.
     """
-    nll = F.cross_entropy(in_full(logits_nc), pseudo_labels.long(), ignore_index=ignore_index, reduction="none")
+    nll = cross_entropy(logits_nc, pseudo_labels, ignore_index)
     return reduce(_kept(nll, keep), pseudo_labels != ignore_index, reduction)
 
 
 def soft_pseudo_nll(
-    logits_nc: Tensor, pseudo_probs_nc: Tensor, keep: Tensor | None = None, reduction: Reduction = "none"
+    logits_nc: Tensor,
+    pseudo_probs_nc: Tensor,
+    keep: Tensor | None = None,
+    ignore: Tensor | None = None,
+    reduction: Reduction = "none",
 ) -> Tensor:
     """Cross-entropy H(q, p) with soft pseudo-labels q (ST-Soft, eq. 3; PL and FixMatch as written, eq. 4 and 5).
 
     The paper calls it KL divergence; the two differ by the entropy of q, which has no gradient here: q is detached.
+    `keep` is as in `hard_pseudo_nll`; samples to `ignore` (n, ...) cost nothing and do not count in the mean.
     """
     check_shapes(logits_nc, pseudo_probs_nc)
     probs_nc = pseudo_probs_nc.detach()
     log_probs = F.log_softmax(in_full(logits_nc), dim=1).masked_fill(probs_nc == 0, 0.0)  # 0 log 0 is 0
     nll = -(probs_nc * log_probs).sum(dim=1)
-    return reduce(_kept(nll, keep), torch.ones_like(nll, dtype=torch.bool), reduction)
+    counted = torch.ones_like(nll, dtype=torch.bool) if ignore is None else ~ignore
+    return reduce(_kept(_kept(nll, counted), keep), counted, reduction)
 
 
 def check_shapes(logits_nc: Tensor, other_nc: Tensor) -> None:

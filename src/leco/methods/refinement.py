@@ -16,8 +16,9 @@ def condition(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
     tensor([[0.8808, 0.1192, 0.0000]])
     """
     check_shapes(logits_nc, evidence_nc)
-    # Log-probabilities first: a share of 0.7 would vanish when added to a logit of 1e4.
-    return torch.softmax(torch.log_softmax(in_full(logits_nc), dim=1) + evidence_nc, dim=1)
+    possible = in_full(logits_nc).masked_fill(evidence_nc == -torch.inf, -torch.inf)
+    # Relative to the likeliest possible class: a share of 0.7 would vanish when added to a logit of 1e4.
+    return torch.softmax(possible - possible.amax(dim=1, keepdim=True) + evidence_nc, dim=1)
 
 
 def agrees(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from leco.ontology.transition import Transition
 
-Kind = Literal["kept", "renamed", "split", "carved", "merged", "redrawn", "added", "removed", "ignored"]
+Kind = Literal["kept", "renamed", "replaced", "split", "carved", "merged", "redrawn", "added", "removed", "ignored"]
 
 # The order in which a reader wants to see them; "kept" is no news.
 KINDS: tuple[Kind, ...] = (
@@ -19,6 +19,7 @@ KINDS: tuple[Kind, ...] = (
     "merged",
     "redrawn",
     "renamed",
+    "replaced",
     "added",
     "removed",
     "ignored",
@@ -31,6 +32,7 @@ MEANING: dict[Kind, str] = {
     "merged": "several classes became one",
     "redrawn": "several classes became several others",
     "renamed": "the same class under another name",
+    "replaced": "one class became one other",
     "added": "brand-new: no old label can mean it",
     "removed": "no new class is left for this label",
     "ignored": "no longer a class: its labels now say nothing",
@@ -85,9 +87,12 @@ def _kind(
         return "added"
     if not new:
         return "ignored" if ignored[old[0]] else "removed"
-    if len(old) > 1:
+    absorbed = transition.sparse[new].sum() < len(new) - 1e-6  # something that had no label in the old version
+    if len(old) > 1 or absorbed:
         return "merged" if len(new) == 1 else "redrawn"
     survives = any(transition.new.ids[index] == transition.old.ids[old[0]] for index in new)
     if len(new) > 1 or ignored[old[0]] or removed[old[0]]:
         return "carved" if survives else "split"
-    return "kept" if transition.new.classes[new[0]] == transition.old.classes[old[0]] else "renamed"
+    if transition.new.classes[new[0]] == transition.old.classes[old[0]]:
+        return "kept"
+    return "renamed" if survives else "replaced"

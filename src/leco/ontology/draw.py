@@ -1,5 +1,6 @@
 """A picture of an ontology's history: a column per version, a line from every class to what it became."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -46,6 +47,7 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
     for (left, _), version in zip(layout.columns, ontology.versions, strict=True):
         parts.append(f'<text class="version" x="{left:.0f}" y="18">{escape(version.name)}</text>')
         parts.append(f'<text class="count" x="{left:.0f}" y="33">{_count(version)}</text>')
+    shares_shown = Counter[Node]()
     for old, new, share in layout.links:
         x0, x1 = layout.columns[old[0]][1] + 4, layout.columns[new[0]][0] - 8
         y0, y1 = _y(layout, old), _y(layout, new)
@@ -55,7 +57,9 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
             f'{(x0 + x1) / 2:.0f},{y1:.1f} {x1:.0f},{y1:.1f}"/>'
         )
         if share < 1:
-            parts.append(f'<text class="share" x="{x0 + 6:.0f}" y="{y0 - 3:.1f}">{share:.0%}</text>')
+            x = x0 + 6 + 34 * shares_shown[old]  # several shares of one old class stand side by side
+            shares_shown[old] += 1
+            parts.append(f'<text class="share" x="{x:.0f}" y="{y0 - 3:.1f}">{share:.0%}</text>')
     for node in sorted(layout.rows):
         left = layout.columns[node[0]][0]
         version = ontology.versions[node[0]]
@@ -216,6 +220,7 @@ def _name(node: Node) -> str:
 _COLOURS: dict[str, tuple[str, str]] = {  # on light, on dark
     "kept": ("#8a8f98", "#767c87"),
     "renamed": ("#1f6fc4", "#6cb0ff"),
+    "replaced": ("#0e7c86", "#4fc6d1"),
     "split": ("#1a7f4b", "#4cc38a"),
     "carved": ("#1a7f4b", "#4cc38a"),
     "merged": ("#8a3fb5", "#c792ea"),

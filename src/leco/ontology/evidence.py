@@ -16,7 +16,10 @@ from leco.ontology.version import NO_LABEL
 if TYPE_CHECKING:
     from leco.ontology.ontology import Ontology
 
-INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+INTEGERS = {
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+}
 UNLABELLED = 0  # the row id of "no label": all classes remain possible
 
 

@@ -2,15 +2,15 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from leco.errors import LecoError
+from leco.errors import LecoError, TextError
 from leco.ontology import strict_yaml, tsv
 from leco.ontology.ontology import Ontology
 from leco.ontology.schema import SchemaError, parse, spell
-from leco.ontology.strict_yaml import YamlError
 
 _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
 _PLAIN_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./()'")
@@ -23,7 +23,7 @@ def load(path: Path) -> Ontology:
         if kind == "tsv":
             return parse(tsv.read(text, path.stem))
         return parse(from_json(text) if kind == "json" else strict_yaml.read(text))
-    except YamlError as error:
+    except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
     except SchemaError as error:
         line = _line_of(kind, text, error.path)
@@ -65,11 +65,11 @@ def read_text(path: Path, largest: int) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file so that readers see the old content or the new, never half of it."""
-    target = path.resolve()  # through a link, not over it
-    temporary = target.with_name(f".leco-{os.getpid()}.tmp")
     try:
+        target = path.resolve()  # through a link, not over it
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
+        temporary = target.with_name(f".leco-{os.getpid()}.tmp")
         try:
             temporary.write_text(text, encoding="utf-8", newline="\n")
             temporary.replace(target)
@@ -77,6 +77,8 @@ def write_text(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+    except RuntimeError:  # what Python makes of links that lead in a circle
+        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
 
 
 def _format(path: Path) -> str:
@@ -92,19 +94,28 @@ def from_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
-            strict_yaml.read(text)  # JSON is YAML, and that reader knows its lines: this raises
-            twice = next(key for key in content if [name for name, _ in pairs].count(key) > 1)
-            raise YamlError(1, f"{twice!r} stands twice in the same place")
+            twice = next(key for key, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise TextError(_line_of_second(text, twice), f"{twice!r} stands twice in the same place")
         return content
 
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise YamlError(error.lineno, f"this is not JSON: {error.msg}") from None
+        raise TextError(error.lineno, f"this is not JSON: {error.msg}") from None
     except LecoError:
         raise
     except (RecursionError, ValueError):  # nested too deep; a number of thousands of digits
-        raise YamlError(1, "this is too deep, or its numbers are too long, for an ontology") from None
+        raise TextError(1, "this is too deep, or its numbers are too long, for an ontology") from None
+
+
+def _line_of_second(text: str, key: str) -> int:
+    """JSON is YAML, and that reader knows its lines, if it can read it."""
+    try:
+        strict_yaml.read(text)
+    except TextError as error:
+        if repr(key) in error.problem:
+            return error.line
+    return 1
 
 
 def _line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
@@ -116,8 +127,8 @@ def _line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
         if kind == "tsv":
             tsv.read(text, "", lines)
         else:
-            strict_yaml.read(text, lines)
-    except YamlError:  # JSON may escape characters in ways that YAML does not know
+            strict_yaml.read(text, path, lines)
+    except TextError:  # JSON may escape characters in ways that YAML does not know
         return None
     return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 1)
 
@@ -127,15 +138,15 @@ def to_yaml(data: dict[str, Any], comments: Sequence[str] = ()) -> str:
     lines = [f"name: {_word(data['name'])}", "versions:"]
     for version in data["versions"]:
         lines += [f"  - name: {_word(version['name'])}", "    classes:"]
-        remarks = iter(comments if version is data["versions"][-1] else ())
+        left = iter(comments if version is data["versions"][-1] else ())
         classes = version["classes"]
         for key in classes:
             if isinstance(classes, list):
                 line = f"      - {_word(key)}"
             else:
                 line = f"      {_word(key)}:" + (f" {_flow(classes[key])}" if classes[key] is not None else "")
-            remark = next(remarks, "")
-            lines.append(f"{line}  # {remark}" if remark else line)
+            comment = next(left, "")
+            lines.append(f"{line}  # {comment}" if comment else line)
         if version.get("ignore"):
             lines.append(f"    ignore: {_flow(version['ignore'])}")
     return "\n".join(lines) + "\n"

@@ -69,6 +69,8 @@ def read_pairs(path: Path, old: str, new: str) -> Iterator[tuple[str, str]]:
     """Yield the two labels of every row of a CSV file, however long."""
     if old == new:
         raise LecoError(f"{path}: the old and the new labels are in the same column, {old!r}")
+    if not path.is_file():
+        raise LecoError(f"{path}: there is no such file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -83,8 +85,11 @@ def read_pairs(path: Path, old: str, new: str) -> Iterator[tuple[str, str]]:
                     raise LecoError(f"{path}:{reader.line_num}: {len(row)} cells, but the header names {len(header)}")
                 cells = [*row, *[""] * (len(header) - len(row))]
                 yield cells[places[0]].strip(), cells[places[1]].strip()
-    except UnicodeDecodeError:
-        raise LecoError(f"{path}: is not UTF-8; save the file as UTF-8") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise LecoError(
+            f"{path}: after line {reader.line_num}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8"
+        ) from None
     except csv.Error as error:
         raise LecoError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
     except OSError as error:
@@ -97,16 +102,21 @@ class Parent:
 
     new: str
     parent: str  # the majority parent, "" where the class was never seen
-    share: float  # of the class that was the parent
+    agreeing: int  # of `count`, how many were the parent
     at_least: float  # lower end of the share's 95 % interval (Wilson), over the samples or images it was seen in
     count: int  # samples, or pixels
     seen_in: int  # samples, or images
     status: Status
 
     @property
+    def share(self) -> float:
+        """The share that agrees with the parent."""
+        return self.agreeing / self.count if self.count else 0.0
+
+    @property
     def conflict(self) -> float:
         """The share that disagrees with the parent."""
-        return 1 - self.share if self.parent else 0.0
+        return 1 - self.share if self.count else 0.0
 
 
 def parents(colabels: CoLabels) -> list[Parent]:
@@ -119,13 +129,12 @@ def _parent(colabels: CoLabels, row: int) -> Parent:
     counts = colabels.counts.data[start:stop]
     total, seen_in = int(counts.sum()), int(colabels.seen_in[row])
     if not total:
-        return Parent(colabels.new[row], "", 0.0, 0.0, 0, 0, "unseen")
+        return Parent(colabels.new[row], "", 0, 0.0, 0, 0, "unseen")
     best = int(np.argmax(counts))
-    share = float(counts[best] / total)
-    at_least = _wilson_lower(share, seen_in)
+    at_least = _wilson_lower(counts[best] / total, seen_in)
     status: Status = "decided" if at_least > 0.5 else "mixed" if _wilson_lower(1.0, seen_in) > 0.5 else "rare"
     parent = colabels.old[colabels.counts.indices[start + best]]
-    return Parent(colabels.new[row], parent, share, at_least, total, seen_in, status)
+    return Parent(colabels.new[row], parent, int(counts[best]), at_least, total, seen_in, status)
 
 
 def _wilson_lower(share: float, n: int, z: float = 1.96) -> float:
@@ -139,13 +148,13 @@ def infer(
     name: str = "inferred",
     versions: tuple[str, str] = ("v1", "v2"),
     kind: Literal["tree", "soft"] = "tree",
-    min_share: float = 0.0,
+    min_share: float = 0.01,
 ) -> Ontology:
     """Build the ontology of two versions from co-labelled data.
 
-    `tree` gives every new class its majority parent, as the paper does; `soft` keeps the measured shares (those above
-    `min_share`), and so also says what was merged. A class never seen is kept if an old one has its name, else it has
-    no parent: `parents` lists it, for a person to decide.
+    `tree` gives every new class its majority parent, as the paper does; `soft` keeps the measured shares of at least
+    `min_share` (one stray label would link two classes for ever), and so also says what was merged. A class never seen
+    is kept if an old one has its name, else it has no parent: `parents` lists it, for a person to decide.
     """
     if not 0 <= min_share < 1:
         raise LecoError(f"min_share must be at least 0 and below 1, not {min_share}")

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, TextError, nearest
 from leco.ontology.files import from_json, read_text
 from leco.ontology.infer import CoLabels
-from leco.ontology.strict_yaml import YamlError
+from leco.ontology.schema import name_problem
 
 _SUFFIXES = {".png", ".tif", ".tiff", ".bmp"}  # lossless ones
 _FORMATS = ("PNG", "TIFF", "BMP")
@@ -62,13 +62,13 @@ class MaskClasses:
             if not re.fullmatch(r"-?[0-9]{1,9}", value):
                 raise LecoError(f"{path}: {place}: the id {reprlib.repr(value)} is not a whole number")
             if int(value) < 0:
-                continue  # Cityscapes' license plate: never in a mask
+                continue  # Cityscapes' licence plate: never in a mask
             if int(value) > _LARGEST_VALUE:
                 raise LecoError(f"{path}: {place}: the id {value} is above {_LARGEST_VALUE}, the largest pixel value")
             if int(value) in names:
                 raise LecoError(f"{path}: {place}: the id {value} stands there twice")
-            if not name:
-                raise LecoError(f"{path}: {place}: the class has no name")
+            if problem := name_problem(name):
+                raise LecoError(f"{path}: {place}: a class name {problem}")
             names[int(value)] = name
         if not names:
             raise LecoError(f"{path}: holds no classes")
@@ -92,7 +92,7 @@ def _csv_records(path: Path) -> list[tuple[str, str, str]]:
 def _json_records(path: Path) -> list[tuple[str, str, str]]:
     try:
         content = from_json(read_text(path, _LARGEST_LIST))
-    except YamlError as error:
+    except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
     labels = content.get("labels") if isinstance(content, dict) else content
     if not isinstance(labels, list):
@@ -110,16 +110,27 @@ def read_mask(path: Path) -> Mask:
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=_FORMATS) as image:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # beyond twice that size it is an error
-            if image.mode not in _ONE_CHANNEL or getattr(image, "n_frames", 1) > 1:
-                found = "several images" if image.mode in _ONE_CHANNEL else f"a {image.mode} image"
-                raise LecoError(f"{path}: a label map has one channel of class ids; this is {found}")
-            return np.asarray(image)
+            with Image.open(path, formats=_FORMATS) as image:
+                problem = _unfit(image)
+                if problem:
+                    raise LecoError(f"{path}: a label map has one channel of class ids; this is {problem}")
+                return np.asarray(image)
     except LecoError:
         raise
     except Exception as error:  # a broken file can make the decoder raise almost anything
         raise LecoError(f"{path}: cannot be read as a label map: {error}") from None
+
+
+def _unfit(image: Any) -> str:
+    if image.mode not in _ONE_CHANNEL:
+        return f"a {image.mode} image"
+    if getattr(image, "n_frames", 1) > 1:
+        return "several images"
+    # Grey values of 2 or 4 bits would be stretched to 0..255, and so would be other classes.
+    stretched = {"L;2": 2, "L;4": 4}.get(str(image.tile[0].args)) if image.tile else None
+    return f"a grey image of {stretched} bits; save it with 8 bits" if stretched else ""
 
 
 def pair_masks(old: Path, new: Path) -> tuple[list[tuple[Path, Path]], list[Path]]:
@@ -169,11 +180,10 @@ def count_masks(
                 f"{new_path}: is {_size(new)}, but {old_path} is {_size(old)}; they must be the same pixels"
             )
         both = (old >= 0) & (new >= 0)
-        codes, counts = np.unique(old[both] * (_LARGEST_VALUE + 1) + new[both], return_counts=True)
-        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-            key = divmod(code, _LARGEST_VALUE + 1)
-            pixels[key] = pixels.get(key, 0) + count
-        for value in np.unique(codes % (_LARGEST_VALUE + 1)).tolist():
+        counted = _count(old[both], new[both])
+        for pair, count in counted.items():
+            pixels[pair] = pixels.get(pair, 0) + count
+        for value in {pair[1] for pair in counted}:
             images[value] = images.get(value, 0) + 1
         tick()
     if not pixels:
@@ -187,6 +197,20 @@ def count_masks(
         seen_in[new_index[value]] = count
     ignored = [tuple(sorted(listed.ignored)) if listed else () for listed in (old_classes, new_classes)]
     return CoLabels(old_names, new_names, counts, seen_in, (ignored[0], ignored[1]))
+
+
+def _count(old: NDArray[np.int64], new: NDArray[np.int64]) -> dict[tuple[int, int], int]:
+    """How many pixels carry each (old, new) pair of values."""
+    if not old.size:
+        return {}
+    width = int(new.max()) + 1
+    codes = old * width + new
+    if (int(old.max()) + 1) * width < 10_000_000:  # sorting millions of pixels would take ten times as long
+        counts = np.bincount(codes)
+        present = np.flatnonzero(counts)
+        return {divmod(int(code), width): int(counts[code]) for code in present}
+    present, counts = np.unique(codes, return_counts=True)
+    return {divmod(int(code), width): int(count) for code, count in zip(present, counts, strict=True)}
 
 
 def _names(classes: MaskClasses | None, values: set[int]) -> tuple[tuple[str, ...], dict[int, int]]:

@@ -32,6 +32,14 @@ class Ontology:
         pairs = list(zip(self.versions, self.versions[1:], strict=False))
         if not self.versions or [(step.old, step.new) for step in self.steps] != pairs:
             raise LecoError(f"ontology {self.name!r}: one step is needed between each version and the next")
+        for step in self.steps:
+            sums = step.sparse.sum(axis=1)
+            wrong = (np.abs(sums - 1) > 1e-6) & (sums > 0)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise LecoError(
+                    f"the shares of {step.new.handle(row)!r} in {step.old.name} sum to {sums[row]:g}, not 1"
+                )
         if len(self._position) < len(self.versions):
             raise LecoError(f"ontology {self.name!r}: version names must differ: {', '.join(self._position)}")
 
@@ -128,24 +136,24 @@ class Ontology:
         return changes(self.transition(new, old), *self.ended(old, new))
 
     def translate(self, labels: Any, new: str, old: str) -> Any:
-        """Give labels of `new` the names they had in `old`: names for names, indices for indices (same type).
+        """Give labels of `new` the names they had in `old`.
 
-        A class merged from several gets the one most of it was; a brand-new class has no old label: -1, or "".
+        Names become a list of names, a tensor of indices an int64 tensor, other indices an int64 array. A class merged
+        from several gets the one most of it was; a brand-new class has no old label: -1, or "".
         """
         parents = np.append(self.transition(new, old).parents, NO_LABEL)  # so that no label, -1, stays none
         if hasattr(labels, "new_tensor"):
             indices = parents[self[new].encode(labels.cpu().numpy())]
-            return labels.new_tensor(indices, dtype=labels.long().dtype)
+            return labels.new_tensor(indices, dtype=labels.long().dtype)  # wide enough for any index
         translated = parents[self[new].encode(labels)]
         if not any(isinstance(label, str) for label in np.asarray(labels, dtype=object).ravel()):
             return translated
-        return np.array([*(self[old].handle(i) for i in range(len(self[old]))), ""], dtype=object)[translated].tolist()
+        return np.array([*self[old].handles, ""], dtype=object)[translated].tolist()
 
     def ended(self, old: str, new: str | None = None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which classes of `old` have a part that, by `new`, was ignored, and which a part that was removed."""
         first, last = self.position(old), self.position(new or self.newest.name)
-        ignored = np.zeros(len(self.versions[last]), dtype=bool)
-        removed = ignored
+        ignored, removed = (np.zeros(len(self.versions[last]), dtype=bool) for _ in range(2))
         for step in reversed(self.steps[first:last]):
             ignored, removed = ((step.sparse.T @ part.astype(float)) > 0 for part in (ignored, removed))
             silent = [index for label in step.new.ignored if (index := step.old.lookup.get(label, NO_LABEL)) >= 0]

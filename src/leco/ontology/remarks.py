@@ -1,15 +1,15 @@
 """What a careful reader would ask about an ontology that is valid."""
 
-import difflib
-
+from leco.errors import closest
+from leco.ontology.changes import Change
 from leco.ontology.ontology import Ontology
 
 
-def remarks(ontology: Ontology) -> list[str]:
-    """Things that are allowed but may not be meant."""
+def remarks(ontology: Ontology, changes_of_steps: list[list[Change]]) -> list[str]:
+    """Things that are allowed but may not be meant, given the changes from each version to the next."""
     notes = []
-    for old, new in zip(ontology.versions, ontology.versions[1:], strict=False):
-        changes = ontology.changes(old.name, new.name)
+    for step, changes in zip(ontology.steps, changes_of_steps, strict=True):
+        old, new = step.old, step.new
         added = [change.new[0] for change in changes if change.kind == "added"]
         removed = [change.old[0] for change in changes if change.kind == "removed"]
         if added:
@@ -24,8 +24,8 @@ def remarks(ontology: Ontology) -> list[str]:
             )
         notes += [
             f"{new.name}: is {name!r} the old {close!r}? Then say `renamed: {close}`"
-            for name in added[:100]
-            for close in difflib.get_close_matches(name, removed[:1000], n=1, cutoff=0.75)
+            for name in added[:20]
+            if (close := closest(name, removed, 0.75))
         ]
         repeated = sorted({name for name in new.classes if new.lookup[name] < 0})
         if repeated:

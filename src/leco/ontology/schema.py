@@ -12,27 +12,26 @@ from scipy import sparse
 
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
-from leco.ontology.strict_yaml import Plain
+from leco.ontology.strict_yaml import Place, Plain
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL, Version
-
-Path = tuple[str | int, ...]
 
 # Shares are written by hand: 0.333 three times is meant to be a whole.
 _SHARE_TOLERANCE = 0.005
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 _LONGEST_NAME = 200
+_MOST_VERSIONS = 1_000
 
 
 class SchemaError(LecoError):
     """What is wrong with an ontology's content, and where."""
 
-    def __init__(self, path: Path, problem: str) -> None:
+    def __init__(self, path: Place, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(f"{spell(path)}: {problem}" if path else problem)
 
 
-def spell(path: Path) -> str:
+def spell(path: Place) -> str:
     """Write a path the way people do.
 
     >>> spell(("versions", 1, "classes", "road"))
@@ -46,7 +45,7 @@ class _Draft:
     """One version being read: its classes so far, and the edges to the version before."""
 
     name: str
-    path: Path
+    path: Place
     before: Version | None
     earlier: list[Version]
     used_ids: set[str]
@@ -69,6 +68,8 @@ def parse(data: object) -> Ontology:
         raise SchemaError(
             ("versions",) if "versions" in root else (), "`versions` must be a list of versions, oldest first"
         )
+    if len(versions) > _MOST_VERSIONS:
+        raise SchemaError(("versions",), f"{len(versions)} versions are more than {_MOST_VERSIONS}")
     if len(versions) == 1:
         raise SchemaError(("versions",), "there is only one version; an ontology that evolves has at least two")
     built: list[Version] = []
@@ -82,7 +83,7 @@ def parse(data: object) -> Ontology:
     return Ontology(name, tuple(built), tuple(steps))
 
 
-def _version(spec: object, path: Path, earlier: list[Version], used_ids: set[str]) -> tuple[Version, Any]:
+def _version(spec: object, path: Place, earlier: list[Version], used_ids: set[str]) -> tuple[Version, Any]:
     content = _mapping(spec, path, "a version", {"name", "classes", "ignore"})
     if "name" not in content:
         raise SchemaError(path, "the version has no `name`")
@@ -112,13 +113,13 @@ def _version(spec: object, path: Path, earlier: list[Version], used_ids: set[str
 
 def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
     """Check the version as a whole, and make it."""
-    version = Version(draft.name, tuple(draft.classes), tuple(draft.ids), ignored)
     first: dict[str, str] = {}
     for key, id_ in zip(draft.keys, draft.ids, strict=True):
         if id_ in first:
             problem = f"{first[id_]!r} and {key!r} both claim to be the class {id_!r}; use `from` for one of them"
             raise SchemaError((*draft.path, key), problem)
         first[id_] = key
+    version = Version(draft.name, tuple(draft.classes), tuple(draft.ids), ignored)
     for index, key in enumerate(draft.keys):
         if version.lookup[version.handle(index)] != index:
             problem = (
@@ -130,7 +131,7 @@ def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
     return version, sparse.csr_array((draft.shares, (draft.rows, draft.columns)), shape=shape)
 
 
-def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
+def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
     """Read one class. Its key is its name, or, where a `name` is given beside it, its id."""
     before = draft.before
     if spec is None:
@@ -181,7 +182,7 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Path) -> None:
     draft.ids.append(id_)
 
 
-def _parents(draft: _Draft, key: str, spec: object, path: Path) -> dict[int, float]:
+def _parents(draft: _Draft, key: str, spec: object, path: Place) -> dict[int, float]:
     """Read `from`: one parent, a list of parents with equal shares (or of none), or a mapping of parents to shares."""
     if isinstance(spec, dict):
         pairs = [(parent, (*path, parent), _share(share, (*path, parent))) for parent, share in spec.items()]
@@ -205,7 +206,7 @@ def _parents(draft: _Draft, key: str, spec: object, path: Path) -> dict[int, flo
     return {parent: share / total for parent, share in shares.items()}
 
 
-def _parent(draft: _Draft, key: str, spec: object, path: Path) -> int:
+def _parent(draft: _Draft, key: str, spec: object, path: Place) -> int:
     """Return the index, in the version before, of the class that `from` or `renamed` names."""
     before = draft.before
     assert before is not None
@@ -221,14 +222,14 @@ def _parent(draft: _Draft, key: str, spec: object, path: Path) -> int:
     return index
 
 
-def _resolve(version: Version, label: str, path: Path) -> int:
+def _resolve(version: Version, label: str, path: Place) -> int:
     try:
         return version.index(label)
     except LecoError as error:
         raise SchemaError(path, str(error)) from None
 
 
-def _explain_unknown(draft: _Draft, key: str, parent: str, path: Path) -> NoReturn:
+def _explain_unknown(draft: _Draft, key: str, parent: str, path: Place) -> NoReturn:
     before = draft.before
     assert before is not None
     for version in reversed(draft.earlier[:-1]):
@@ -248,16 +249,18 @@ def _cycle(specs: dict[Any, Any], key: str) -> str:
     while key not in chain:
         chain[key] = None
         spec = specs.get(key)
-        parent = spec.get("from", spec.get("renamed")) if isinstance(spec, dict) else None
-        if not isinstance(parent, str) or parent not in specs:
+        parents = spec.get("from", spec.get("renamed")) if isinstance(spec, dict) else []
+        named = [parents] if isinstance(parents, str) else list(parents or [])
+        inside = [parent for parent in named if isinstance(parent, str) and parent in specs]
+        if not inside:
             return ""
-        key = parent
+        key = inside[0]
     loop = [*list(chain)[list(chain).index(key) :], key]
     shown = loop if len(loop) < 8 else [*loop[:3], "…", *loop[-3:]]
     return f"{' <- '.join(shown)} is a cycle"
 
 
-def _share(value: object, path: Path) -> float:
+def _share(value: object, path: Place) -> float:
     text = value.text if isinstance(value, Plain) else value
     if isinstance(text, str) and _NUMBER.fullmatch(text):
         text = float(text)
@@ -267,7 +270,7 @@ def _share(value: object, path: Path) -> float:
     return float(text)
 
 
-def _ignored(draft: _Draft, labels: object, path: Path) -> tuple[str, ...]:
+def _ignored(draft: _Draft, labels: object, path: Place) -> tuple[str, ...]:
     if labels is None:
         return ()
     if not isinstance(labels, list):
@@ -285,7 +288,7 @@ def _ignored(draft: _Draft, labels: object, path: Path) -> tuple[str, ...]:
     return tuple(ignored)
 
 
-def _mapping(value: object, path: Path, what: str, keys: set[str]) -> dict[Any, Any]:
+def _mapping(value: object, path: Place, what: str, keys: set[str]) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise SchemaError(path, f"{what} must be a mapping with the keys {', '.join(sorted(keys))}, not {_show(value)}")
     for key in value:
@@ -294,7 +297,7 @@ def _mapping(value: object, path: Path, what: str, keys: set[str]) -> dict[Any, 
     return value
 
 
-def _text(value: object, path: Path, what: str) -> str:
+def _text(value: object, path: Place, what: str) -> str:
     """Return a string that is fit to be a name."""
     if isinstance(value, Plain):
         raise SchemaError(
@@ -302,17 +305,23 @@ def _text(value: object, path: Path, what: str) -> str:
         )
     if not isinstance(value, str):
         raise SchemaError(path, f"{what} must be text, not {_show(value)}")
-    if not value.strip() or value != value.strip() or not value.isprintable():
-        problem = f"{what} must not be empty, padded with blanks or hold control characters: {_show(value)}"
-        raise SchemaError(path, problem)
-    if len(value) > _LONGEST_NAME:
-        raise SchemaError(path, f"{what} may have {_LONGEST_NAME} characters, not {len(value)}: {_show(value)}")
+    if problem := name_problem(value):
+        raise SchemaError(path, f"{what} {problem}")
     return value
+
+
+def name_problem(value: str) -> str:
+    """Say why a string is not fit to be a name; nothing if it is."""
+    if not value.strip() or value != value.strip() or not value.isprintable():
+        return f"must not be empty, padded with blanks or hold control characters: {_show(value)}"
+    if len(value) > _LONGEST_NAME:
+        return f"may have {_LONGEST_NAME} characters, not {len(value)}: {_show(value)}"
+    return ""
 
 
 def _show(value: object) -> str:
     if isinstance(value, Plain):
-        return f"{value.kind} {value.text}"
+        return f"{value.kind} {reprlib.repr(value.text)[1:-1]}"
     if value is None:
         return "nothing"
     if isinstance(value, dict | list):

@@ -11,17 +11,17 @@ import yaml
 from yaml import events
 from yaml.resolver import Resolver
 
-from leco.errors import LecoError
+from leco.errors import TextError
 
 try:
     from yaml import CSafeLoader as _Parser  # only its events are used
 except ImportError:  # PyYAML built without libyaml: slower, otherwise the same
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
-Path = tuple[str | int, ...]
+Place = tuple[str | int, ...]  # where in a file: keys and indices
 
 _DEEPEST = 12  # an ontology needs six levels
-_MOST_CONTAINERS = 2_000_000  # one per class
+_MOST_EVENTS = 8_000_000  # a class takes five
 _KINDS = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date", "merge": "a merge key"}
 _resolver = Resolver()
 # Only words that begin with one of these can mean something else than themselves.
@@ -39,48 +39,37 @@ class Plain:
         return self.text
 
 
-class YamlError(LecoError):
-    """What is wrong with the YAML itself, and on which line."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        self.line, self.problem = line, problem
-        super().__init__(f"line {line}: {problem}")
-
-
-def read(text: str, lines: dict[Path, int] | None = None) -> Any:
+def read(text: str, wanted: Place | None = None, lines: dict[Place, int] | None = None) -> Any:
     """Turn YAML (or JSON) into mappings, lists, strings, None and `Plain`.
 
-    Where `lines` is given, the line of every path is noted in it: slow, so done only once an error is known.
+    Where `lines` is given, the line of every place is noted in it, until the one that is `wanted`: slow, so done only
+    once an error is known.
     """
     parser = _Parser(text)
     try:
-        return _read(parser, lines)
+        return _read(parser, wanted, lines)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise YamlError(line, f"this is not YAML: {error.problem or error.context}") from None
+        raise TextError(line, f"this is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = error.character if isinstance(error.character, int) else ord(error.character)
-        raise YamlError(line, f"the character U+{character:04X} is not allowed in YAML") from None
+        raise TextError(line, f"the character U+{character:04X} is not allowed in YAML") from None
     finally:
         parser.dispose()
 
 
-def _read(parser: Any, lines: dict[Path, int] | None) -> Any:
+def _read(parser: Any, wanted: Place | None, lines: dict[Place, int] | None) -> Any:
     root: list[Any] = []
     stack: list[dict[Any, Any] | list[Any]] = [root]  # the containers that are open
     keys: list[Any] = [None]  # for each of them, if a mapping: the key whose value is being read
-    containers = 0
-    while True:
+    for _ in range(_MOST_EVENTS):
         event = parser.get_event()
         kind = type(event)
         if kind is events.ScalarEvent:
             value: Any = _scalar(event)
         elif kind is events.MappingStartEvent or kind is events.SequenceStartEvent:
             value = _container(event, len(stack))
-            containers += 1
-            if containers > _MOST_CONTAINERS:
-                raise YamlError(_line(event), "this is too much for an ontology")
         elif kind is events.MappingEndEvent or kind is events.SequenceEndEvent:
             stack.pop()
             keys.pop()
@@ -89,9 +78,9 @@ def _read(parser: Any, lines: dict[Path, int] | None) -> Any:
         elif kind is events.StreamEndEvent:
             return root[0] if root else None
         elif kind is events.AliasEvent:
-            raise YamlError(_line(event), "anchors and aliases (& and *) are not supported here; write it out")
+            raise TextError(_line(event), "anchors and aliases (& and *) are not supported here; write it out")
         elif kind is events.DocumentStartEvent and root:
-            raise YamlError(_line(event), "the file holds several YAML documents; one is expected")
+            raise TextError(_line(event), "the file holds several YAML documents; one is expected")
         else:
             continue
 
@@ -104,18 +93,22 @@ def _read(parser: Any, lines: dict[Path, int] | None) -> Any:
         else:
             container.append(value)  # type: ignore[union-attr]
         if lines is not None:
-            lines.setdefault(_path(stack, keys), _line(event))
+            place = _place(stack, keys)
+            lines.setdefault(place, _line(event))
+            if place == wanted:
+                return None
         if type(value) is dict or type(value) is list:
             stack.append(value)
             keys.append(None)
         elif not is_key:
             keys[-1] = None
+    raise TextError(_line(event), "this is too much for an ontology")
 
 
 def _scalar(event: Any) -> str | Plain | None:
     text: str = event.value
     if event.tag is not None and event.tag != "!":
-        raise YamlError(_line(event), f"tags are not supported here: {event.tag}")
+        raise TextError(_line(event), f"tags are not supported here: {event.tag}")
     if not event.implicit[0]:  # quoted
         return text
     if text and text[0] not in _SUSPECT:
@@ -128,23 +121,23 @@ def _scalar(event: Any) -> str | Plain | None:
 
 def _container(event: Any, depth: int) -> dict[Any, Any] | list[Any]:
     if event.tag is not None and event.tag != "!":
-        raise YamlError(_line(event), f"tags are not supported here: {event.tag}")
+        raise TextError(_line(event), f"tags are not supported here: {event.tag}")
     if depth > _DEEPEST:
-        raise YamlError(_line(event), f"nested more than {_DEEPEST} levels deep")
+        raise TextError(_line(event), f"nested more than {_DEEPEST} levels deep")
     return {} if type(event) is events.MappingStartEvent else []
 
 
 def _key(value: Any, container: Any, event: Any) -> Any:
     if type(value) is dict or type(value) is list:
-        raise YamlError(_line(event), "a key must be text, not a mapping or a list")
+        raise TextError(_line(event), "a key must be text, not a mapping or a list")
     if value is None:
-        raise YamlError(_line(event), 'an empty key; the word null needs quotes: "null"')
+        raise TextError(_line(event), 'an empty key; the word null needs quotes: "null"')
     if value in container:
-        raise YamlError(_line(event), f"{str(value)!r} stands twice in the same place")
+        raise TextError(_line(event), f"{str(value)!r} stands twice in the same place")
     return value
 
 
-def _path(stack: list[Any], keys: list[Any]) -> Path:
+def _place(stack: list[Any], keys: list[Any]) -> Place:
     levels = zip(stack[1:], keys[1:], strict=True)
     return tuple(key if type(container) is dict else len(container) - 1 for container, key in levels)
 

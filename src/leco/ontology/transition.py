@@ -43,9 +43,8 @@ class Transition:
         if wrong.any():
             row = int(np.argmax(wrong))
             shares = ", ".join(f"{share:g}" for share in matrix[[row]].data)
-            raise LecoError(
-                f"shares of {self.new.handle(row)!r} in {self.old.name} must be positive and sum to 1, not {shares}"
-            )
+            what = f"shares of {self.new.handle(row)!r} in {self.old.name}"
+            raise LecoError(f"{what} must be positive and sum to 1 at most, not {shares}")
         object.__setattr__(self, "sparse", matrix)
 
     def __repr__(self) -> str:

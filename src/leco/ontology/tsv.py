@@ -6,36 +6,37 @@ A class found beside several parents was merged from them. Between two versions,
 import re
 from typing import Any
 
-from leco.errors import LecoError
+from leco.errors import LecoError, TextError
 from leco.ontology.ontology import Ontology
-from leco.ontology.schema import Path, parse
-from leco.ontology.strict_yaml import YamlError
+from leco.ontology.schema import parse
+from leco.ontology.strict_yaml import Place
 
 _SHARE = "share"
 
 
-def read(text: str, name: str, lines: dict[Path, int] | None = None) -> dict[str, Any]:
+def read(text: str, name: str, lines: dict[Place, int] | None = None) -> dict[str, Any]:
     """Turn a mapping into the content of an ontology; where `lines` is given, note the line of every class in it."""
-    rows = [
-        (number, [cell.strip() for cell in line.split("\t")])
-        for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1)
-        if line.strip()
-    ]
-    if not rows or len(rows[0][1]) < 2:
-        raise YamlError(1, "a TSV mapping begins with a line of version names, oldest first, separated by tabs")
-    first, header = rows[0]
+    numbered = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
+    rows = ((number, [cell.strip() for cell in line.split("\t")]) for number, line in numbered if line.strip())
+    first, header = next(rows, (1, [""]))
+    if len(header) < 2:
+        raise TextError(first, "a TSV mapping begins with a line of version names, oldest first, separated by tabs")
     if with_shares := header[-1].lower() == _SHARE:
         header = header[:-1]
         if len(header) != 2:
-            raise YamlError(first, f"a `{_SHARE}` column is possible between two versions only; use YAML for more")
+            raise TextError(first, f"a `{_SHARE}` column is possible between two versions only; use YAML for more")
+    if lines is not None:
+        lines.update({("versions", column): first for column in range(len(header))})
     width = len(header) + with_shares
     parents: list[dict[str, dict[str, str]]] = [{} for _ in header]
-    for number, cells in rows[1:]:
+    for number, cells in rows:
         if len(cells) > width:
-            raise YamlError(number, f"{len(cells)} columns, but the header names {width}")
-        cells += [""] * (width - len(cells))
-        if with_shares and cells[-1] and not all(cells):
-            raise YamlError(number, f"the share {cells[-1]} stands beside {' '.join(cells[:-1]) or 'nothing'} alone")
+            raise TextError(number, f"{len(cells)} columns, but the header names {width}")
+        share = cells[-1] if with_shares and len(cells) == width else ""
+        if share and not all(cells):
+            raise TextError(
+                number, f"the share {share} stands beside {' '.join(cells[:-1]).strip() or 'nothing'} alone"
+            )
         for column, cell in enumerate(cells[: len(header)]):
             if not cell:
                 continue
@@ -44,9 +45,9 @@ def read(text: str, name: str, lines: dict[Path, int] | None = None) -> dict[str
             found = parents[column].setdefault(cell, {})
             before = cells[column - 1] if column else ""
             if before and with_shares and before in found:
-                raise YamlError(number, f"{before!r} and {cell!r} stand together twice")
+                raise TextError(number, f"{before!r} and {cell!r} stand together twice")
             if before:
-                found[before] = cells[-1] if with_shares else ""
+                found[before] = share
     versions = [
         {"name": version, "classes": {key: _class(key, found) for key, found in classes.items()}}
         for version, classes in zip(header, parents, strict=True)

@@ -31,6 +31,8 @@ class Version:
     def __post_init__(self) -> None:
         if not self.ids:
             object.__setattr__(self, "ids", self.classes)
+        if len(self.ids) != len(self.classes) or len(set(self.ids)) < len(self.ids):
+            raise LecoError(f"version {self.name}: every class needs an id, and no two the same; give `ids`")
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -62,6 +64,11 @@ class Version:
             raise LecoError(f"{label!r} names several classes of {self.name}; use an id: {ids}")
         return found
 
+    @cached_property
+    def handles(self) -> tuple[str, ...]:
+        """What to call each class by: its name, or its id where the name is not unique."""
+        return tuple(self.handle(index) for index in range(len(self)))
+
     def handle(self, index: int) -> str:
         """Return what `index` accepts for this class: its name, or its id where the name is not unique."""
         name = self.classes[index]
@@ -73,6 +80,9 @@ class Version:
         >>> Version("v1", ("road", "bus")).encode(["bus", "", "road"])
         array([ 1, -1,  0])
         """
+        if isinstance(labels, np.ma.MaskedArray):
+            masked, labels = np.ma.getmaskarray(labels), labels.data.astype(object)
+            labels[masked] = None
         array = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
         if array.ndim == 0:
             raise LecoError(f"labels of {self.name} must be a sequence, not {labels!r}")
@@ -87,9 +97,9 @@ class Version:
 
     def _encode_one(self, label: object, place: int, shape: tuple[int, ...]) -> int:
         # NaN and NA are how pandas reads an empty cell; a column of numbers with empty cells becomes floats.
-        if label is None or type(label).__name__ == "NAType" or label == "":
+        if label is None or type(label).__name__ == "NAType" or (isinstance(label, str) and not label):
             return NO_LABEL
-        if isinstance(label, float) and (label != label or label.is_integer()):
+        if isinstance(label, float | np.floating) and (label != label or label == label // 1):
             label = NO_LABEL if label != label else int(label)
         where = tuple(int(i) for i in np.unravel_index(place, shape))
         if isinstance(label, int | np.integer) and not isinstance(label, bool):

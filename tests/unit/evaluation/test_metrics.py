@@ -87,6 +87,8 @@ def test_severity_counts_the_versions_back_to_a_common_class():
     predicted = torch.tensor([0, 1, 2, 3, 1])
     assert mistake_severity(confusion(predicted, true, 4), ontology) == pytest.approx((1 + 2 + 3) / 3)
     assert math.isnan(mistake_severity(confusion(true, true, 4), ontology))
+    nameless = torch.full_like(true, -1)
+    assert mistake_severity(confusion(nameless, true, 4), ontology) == 3  # no class at all is the worst mistake
 
 
 def test_shapes_and_values_that_do_not_fit_are_named():

@@ -18,6 +18,8 @@ def test_every_class_is_drawn_once_and_no_two_on_the_same_spot(ontology):
     assert len(nodes) == sum(len(version) for version in ontology.versions)
     spots = {(n.find(f"{SVG}circle").attrib["cx"], n.find(f"{SVG}circle").attrib["cy"]) for n in nodes}
     assert len(spots) == len(nodes)
+    shares = [text for text in picture.iter(f"{SVG}text") if text.attrib.get("class") == "share"]
+    assert len({(text.attrib["x"], text.attrib["y"]) for text in shares}) == len(shares)
     assert len(list(picture.iter(f"{SVG}path"))) == sum(step.sparse.nnz for step in ontology.steps)
 
 

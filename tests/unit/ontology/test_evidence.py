@@ -89,9 +89,16 @@ def test_row_ids_tell_versions_apart_and_gather_the_same_rows(street):
     assert len(evidence) == 1 + sum(len(version) for version in street.versions)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int8, torch.int32, torch.int64])
 def test_labels_may_have_any_integer_type(street, dtype):
     assert street.evidence().rows(torch.tensor([1], dtype=dtype), "v1").isfinite().sum() == 1
+
+
+def test_evidence_moves_to_a_device(street):
+    evidence = street.evidence()
+    moved = evidence.to("cpu")
+    assert torch.equal(moved.rows(["road"], "v1"), evidence.rows(["road"], "v1"))
+    assert evidence.to("meta").loglik.device.type == "meta"
 
 
 def test_labels_that_are_no_class_are_named(street):

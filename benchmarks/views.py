@@ -1,0 +1,151 @@
+"""Strong views (flip, shift, RandAugment, cutout) of 128 CIFAR-sized images: ours on the batch, PIL image by image.
+
+    .venv/bin/python benchmarks/views.py                    # random crops of scikit-learn's photographs
+    .venv/bin/python benchmarks/views.py --cifar ROOT       # ROOT/cifar-100-python, the real thing
+
+Both sides make float tensors from uint8 arrays, with the same distribution of operations. They are timed on one core
+(one torch thread, one process) and on all (as many torch threads, as many processes of a pool that is already warm
+and holds the images), in turns, so that a busy machine slows both; medians are printed.
+"""
+
+import argparse
+import pickle
+import random
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from sklearn.datasets import load_sample_images
+from torchvision.transforms import Compose, RandomCrop, RandomHorizontalFlip, ToTensor
+
+from leco.data.draws import Draws
+from leco.data.views.randaugment import strong
+
+N, SIDE = 128, 32
+Picture = Image.Image
+
+
+def turned(image: Picture, matrix: tuple[float, float, float, float, float, float]) -> Picture:
+    """An affine transform, to the nearest pixel."""
+    return image.transform(image.size, Image.Transform.AFFINE, matrix)
+
+
+def sign() -> int:
+    """Left or right, up or down."""
+    return random.choice((-1, 1))
+
+
+# FixMatch's pool, one image at a time; `v` is the level, 1 to 9.
+PIL_POOL: list[Callable[[Picture, int], Picture]] = [
+    lambda image, v: ImageOps.autocontrast(image),
+    lambda image, v: ImageEnhance.Brightness(image).enhance(v * 0.9 / 10 + 0.05),
+    lambda image, v: ImageEnhance.Color(image).enhance(v * 0.9 / 10 + 0.05),
+    lambda image, v: ImageEnhance.Contrast(image).enhance(v * 0.9 / 10 + 0.05),
+    lambda image, v: ImageOps.equalize(image),
+    lambda image, v: image,
+    lambda image, v: ImageOps.posterize(image, int(v * 4 / 10) + 4),
+    lambda image, v: image.rotate(sign() * int(v * 30 / 10)),
+    lambda image, v: ImageEnhance.Sharpness(image).enhance(v * 0.9 / 10 + 0.05),
+    lambda image, v: turned(image, (1, sign() * v * 0.3 / 10, 0, 0, 1, 0)),
+    lambda image, v: turned(image, (1, 0, 0, sign() * v * 0.3 / 10, 1, 0)),
+    lambda image, v: ImageOps.solarize(image, 256 - int(v * 256 / 10)),
+    lambda image, v: turned(image, (1, 0, int(sign() * v * 0.3 / 10 * image.width), 0, 1, 0)),
+    lambda image, v: turned(image, (1, 0, 0, 0, 1, int(sign() * v * 0.3 / 10 * image.height))),
+]
+
+
+def pil_randaugment(image: Picture) -> Picture:
+    """Two operations, each with probability 0.5."""
+    for operation in random.choices(PIL_POOL, k=2):
+        if random.random() < 0.5:
+            image = operation(image, random.randint(1, 9))
+    return image
+
+
+def pil_cutout(image: Picture) -> Picture:
+    """A grey square of half the side around a uniform centre."""
+    side = image.width // 2
+    left, top = (int(random.random() * length - side / 2) for length in image.size)
+    image.paste((127, 127, 127), (max(left, 0), max(top, 0), left + side, top + side))
+    return image
+
+
+PIL_STRONG = Compose(
+    [RandomHorizontalFlip(), RandomCrop(SIDE, padding=4, padding_mode="reflect"), pil_randaugment, pil_cutout]
+)
+HELD: list[np.ndarray] = []  # what each process of the pool works on
+
+
+def hold(arrays: list[np.ndarray]) -> None:
+    """Give a process its images and one thread."""
+    torch.set_num_threads(1)
+    HELD[:] = arrays
+
+
+def pil_views(part: slice) -> np.ndarray:
+    """The strong views of some of the images this process holds; an array, which crosses processes cheaply."""
+    return torch.stack([ToTensor()(PIL_STRONG(Image.fromarray(array))) for array in HELD[part]]).numpy()
+
+
+def cifar(root: Path) -> list[np.ndarray]:
+    """The first images of CIFAR-100's test set."""
+    content = pickle.loads((root / "cifar-100-python" / "test").read_bytes(), encoding="bytes")
+    return list(content[b"data"][:N].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1).copy())
+
+
+def photographs() -> list[np.ndarray]:
+    """Pieces of two photographs, scaled to a quarter."""
+    pictures = [Image.fromarray(picture).reduce(4) for picture in load_sample_images().images]
+    rng = random.Random(0)
+    corners = [(rng.randrange(p.width - SIDE), rng.randrange(p.height - SIDE)) for p in pictures * (N // 2)]
+    pieces = zip(pictures * (N // 2), corners, strict=True)
+    return [np.asarray(picture.crop((x, y, x + SIDE, y + SIDE))) for picture, (x, y) in pieces]
+
+
+def main() -> None:
+    """Time both sides in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", type=Path, help="folder that holds cifar-100-python")
+    parser.add_argument("--repeats", type=int, default=50)
+    options = parser.parse_args()
+    arrays = cifar(options.cifar) if options.cifar else photographs()
+    images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
+    cores = torch.get_num_threads()
+    hold(arrays)
+    for threads in dict.fromkeys((1, cores)):
+        with get_context("spawn").Pool(threads, initializer=hold, initargs=(arrays,)) as pool:
+            ours, theirs = race(images, threads, options.repeats, pool)
+        print(
+            f"{threads} core(s), {N} images, median of {options.repeats}: "
+            f"ours {N / ours:,.0f} images/s ({ours * 1e3:.2f} ms), "
+            f"PIL {N / theirs:,.0f} images/s ({theirs * 1e3:.2f} ms), ratio {theirs / ours:.1f}"
+        )
+
+
+def race(images: torch.Tensor, threads: int, repeats: int, pool: Pool) -> tuple[float, float]:
+    """Median seconds of both sides, in turns, after five rounds that do not count."""
+    torch.set_num_threads(threads)
+    parts = [slice(i * N // threads, (i + 1) * N // threads) for i in range(threads)]
+    ours, theirs = [], []
+    for step in range(repeats + 5):
+        draws = Draws(0, step, torch.arange(N))
+        start = time.perf_counter()
+        strong(images, draws).float().div_(255)
+        middle = time.perf_counter()
+        if threads == 1:
+            pil_views(slice(N))  # in this process: no transfer to pay for
+        else:
+            pool.map(pil_views, parts, chunksize=1)
+        ours.append(middle - start)
+        theirs.append(time.perf_counter() - middle)
+    return statistics.median(ours[5:]), statistics.median(theirs[5:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""`leco data check`: whether own data can be trained on, and what is in them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from leco.cli.tables import print_table
+from leco.errors import LecoError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from leco.data.manifest import Manifest
+    from leco.data.problems import Problems
+    from leco.ontology.ontology import Ontology
+
+_MOST_CLASSES = 40
+
+
+def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool) -> None:
+    """Check a manifest, or a folder of images per version and class; list every problem at once."""
+    from leco.data.cells import SPLITS
+    from leco.ontology.ontology import Ontology
+
+    history = Ontology.load(ontology)
+    try:
+        found, problems = _read(manifest, history, skip_bad, decode)
+    except LecoError as error:
+        headline, *lines = str(error).split("\n")
+        for line in lines:
+            typer.echo(line, err=True)
+        raise LecoError(headline) from None
+    if len(problems):
+        typer.echo(str(problems))
+        typer.echo(f"left out {problems.dropped:,} of {problems.rows:,} rows\n")
+    sizes = {split: int((found.split == split).sum()) for split in SPLITS}
+    inside = ", ".join(f"{size:,} {split}" for split, size in sizes.items() if size)
+    kind = "images" if found.kind == "image" else "feature vectors"
+    typer.echo(f"{manifest}: {len(found):,} samples ({kind}): {inside}")
+    typer.echo(f"{int((~_labelled(found)).sum()):,} without a label; {_periods(found)}\n")
+    versions = {**found.labels, **found.masks}
+    if versions:
+        rows = [_summary(found, history, version, split) for version in versions for split in SPLITS if sizes[split]]
+        headings = ["version", "split", "labelled", "classes seen", "rarest", "most frequent"]
+        print_table(headings, rows, right=(2, 3))
+    if found.labels:
+        _print_classes(found, history)
+    typer.echo("ok" if decode else "ok, as far as can be seen without decoding the files")
+
+
+def _read(manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool) -> "tuple[Manifest, Problems]":
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from leco.data.image_folder import image_folder
+    from leco.data.manifest import read_manifest
+
+    read = image_folder if manifest.is_dir() else read_manifest
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("reading files", total=None)
+
+        def tick(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return read(manifest, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
+
+
+def _labelled(manifest: "Manifest") -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    import numpy as np
+
+    labelled = np.zeros(len(manifest), dtype=bool)
+    for labels in manifest.labels.values():
+        labelled |= labels >= 0
+    for masks in manifest.masks.values():
+        labelled |= np.array([bool(mask) for mask in masks])
+    return labelled
+
+
+def _periods(manifest: "Manifest") -> str:
+    import numpy as np
+
+    periods, counts = np.unique(manifest.period, return_counts=True)
+    if periods.tolist() == [-1]:
+        return "no periods given"
+    names = ["none" if period < 0 else f"TP{period}" for period in periods.tolist()]
+    return "periods: " + ", ".join(f"{count:,} {name}" for name, count in zip(names, counts.tolist(), strict=True))
+
+
+def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: str) -> list[str]:
+    """How many labels of a version a split has, and how unevenly."""
+    chosen = manifest.split == split
+    if manifest.masks:
+        number = sum(bool(mask) for mask, wanted in zip(manifest.masks[version], chosen, strict=True) if wanted)
+        return [version, split, f"{number:,} masks", "-", "-", "-"]
+    counts = _counts(manifest, ontology, version, split)
+    known = ontology[version]
+    seen = [index for index in range(len(known)) if counts[index]]
+    if not seen:
+        return [version, split, "0", f"0 of {len(known)}", "-", "-"]
+    rarest, most = (pick(seen, key=lambda index: counts[index]) for pick in (min, max))
+    named = [f"{known.handle(index)} ({counts[index]:,})" for index in (rarest, most)]
+    return [version, split, f"{sum(counts):,}", f"{len(seen):,} of {len(known):,}", *named]
+
+
+def _counts(manifest: "Manifest", ontology: "Ontology", version: str, split: str) -> list[int]:
+    import numpy as np
+
+    labels = manifest.labels[version][manifest.split == split]
+    return [int(count) for count in np.bincount(labels[labels >= 0], minlength=len(ontology[version]))]
+
+
+def _print_classes(manifest: "Manifest", ontology: "Ontology") -> None:
+    """Print how often each class was labelled; of many classes, those with the fewest labels, which need a look."""
+    from leco.data.cells import SPLITS
+
+    splits = [split for split in SPLITS if (manifest.split == split).any()]
+    for version in manifest.labels:
+        known = ontology[version]
+        counts = [_counts(manifest, ontology, version, split) for split in splits]
+        order = list(range(len(known)))
+        if len(order) > _MOST_CLASSES:
+            order = sorted(order, key=lambda index: sum(count[index] for count in counts))[:_MOST_CLASSES]
+        rows = [[known.handle(index), *(f"{count[index]:,}" for count in counts)] for index in order]
+        print_table([f"class of {version}", *splits], rows, right=tuple(range(1, len(splits) + 1)))
+        if len(known) > _MOST_CLASSES:
+            typer.echo(f"the {_MOST_CLASSES} classes of {version} with the fewest labels, of {len(known):,}\n")

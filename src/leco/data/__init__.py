@@ -1,0 +1,1 @@
+"""From files on disk to endless batches: manifests, benchmarks, periods, streams and views."""

@@ -1,0 +1,85 @@
+"""cifar-leco: CIFAR-100, 20 superclasses, then 100 classes (Table 1 of the paper)."""
+
+import hashlib
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing
+from leco.data.samples import InMemory, Samples
+from leco.errors import LecoError
+from leco.ontology.ontology import Ontology
+
+_FOLDER = "cifar-100-python"
+_MD5 = {
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
+# The official files are pickles: these are the only things they may build.
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+
+
+class _DataOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name} is not data")
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+def build(recipe: Recipe, root: Path) -> Benchmark:
+    """Read the official python version of CIFAR-100."""
+    meta = _read(recipe, root, "meta")
+    train, test = _read(recipe, root, "train"), _read(recipe, root, "test")
+    fine = [name.decode() for name in meta[b"fine_label_names"]]
+    coarse = [name.decode() for name in meta[b"coarse_label_names"]]
+    above = dict(zip(train[b"fine_labels"], train[b"coarse_labels"], strict=True))
+    lineages = [(coarse[above[index]], name) for index, name in enumerate(fine)]
+    ontology = Ontology.from_taxonomy("cifar100", ["superclasses", "classes"], lineages)
+    pool, held_out = _samples(train, ontology), _samples(test, ontology)
+    return Benchmark(recipe, ontology, pool, held_out, strata=torch.tensor(train[b"fine_labels"]))
+
+
+def _samples(content: dict[bytes, Any], ontology: Ontology) -> Samples:
+    images = torch.from_numpy(content[b"data"].reshape(-1, 3, 32, 32))
+    return labelled(InMemory(images), torch.tensor(content[b"fine_labels"]), ontology)
+
+
+def _read(recipe: Recipe, root: Path, name: str) -> dict[bytes, Any]:
+    path = root / _FOLDER / name
+    if not path.is_file():
+        remedy = (
+            f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
+        )
+        raise missing(recipe, path, remedy)
+    raw = path.read_bytes()
+    if hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
+        raise LecoError(f"{path}: is not the official file (its MD5 sum differs); fetch it again")
+    try:
+        content: dict[bytes, Any] = _DataOnly(io.BytesIO(raw), encoding="bytes").load()
+    except pickle.UnpicklingError as error:
+        raise LecoError(f"{path}: refused: {error}") from None
+    return content
+
+
+def fetch(root: Path) -> Path:
+    """Download the official archive, check it, and unpack it: only when asked for."""
+    from torchvision.datasets import CIFAR100
+    from torchvision.datasets.utils import download_url
+
+    from leco.data.archives import unpack
+
+    try:
+        download_url(CIFAR100.url, str(root), CIFAR100.filename, CIFAR100.tgz_md5)
+    except (OSError, RuntimeError) as error:
+        raise LecoError(f"CIFAR-100 could not be fetched from {CIFAR100.url}: {error}") from None
+    unpack(root / CIFAR100.filename, root)
+    return root / _FOLDER

@@ -1,0 +1,91 @@
+"""mapillary-leco: Mapillary Vistas 1.2, then 2.0, labelled on the same images (appendix C of the paper).
+
+The two versions' label maps are not related by any published table: the transition is inferred from the co-labelled
+training masks, once, and kept beside the data.
+"""
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, missing
+from leco.data.samples import Files, Samples
+from leco.data.squares import letterbox, letterbox_mask
+from leco.errors import LecoError
+from leco.ontology.files import from_json, read_text
+from leco.ontology.infer import infer
+from leco.ontology.masks import MaskClasses, count_masks, read_mask
+from leco.ontology.ontology import Ontology
+
+_FOLDER = "mapillary-vistas"
+_VERSIONS = ("v1.2", "v2.0")
+_REMEDY = (
+    "get Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it there (config_v1.2.json, "
+    "config_v2.0.json, training/ and validation/ with images/, v1.2/labels/ and v2.0/labels/)"
+)
+_LONGER_EDGE = 2_200  # appendix C: the size that scales refer to
+
+
+def build(recipe: Recipe, root: Path) -> Benchmark:
+    """List the images; they and their masks are read when needed."""
+    folder = root / _FOLDER
+    values = {v: MaskClasses.load(_there(recipe, folder / f"config_{v}.json")) for v in _VERSIONS}
+    training = _names(recipe, folder / "training")
+    # The paper takes the first 5,000 or all 18,000 training images, and deals them to two periods.
+    training = training[: 2 * recipe.size]
+    history = _ontology(folder, training, values)
+    labels = from_json(read_text(folder / "config_v2.0.json", 10_000_000))["labels"]
+    evaluated = tuple(label["name"] for label in labels if label.get("evaluate", True))
+    pool = _samples(folder / "training", training, values)
+    test = _samples(folder / "validation", _names(recipe, folder / "validation"), values)
+    return Benchmark(recipe, history, pool, test, torch.zeros(len(training), dtype=torch.int64), evaluated)
+
+
+def _names(recipe: Recipe, part: Path) -> list[str]:
+    _there(recipe, part)
+    names = sorted(path.stem for path in (part / "images").glob("*.jpg"))
+    if not names:
+        raise missing(recipe, part / "images" / "*.jpg", _REMEDY)
+    for version in _VERSIONS:
+        _there(recipe, part / version / "labels" / f"{names[0]}.png")
+    return names
+
+
+def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses]) -> Ontology:
+    kept = folder / f"leco-ontology-{len(names)}.json"
+    if kept.is_file():
+        return Ontology.load(kept)
+    masks = [[folder / "training" / version / "labels" / f"{name}.png" for version in _VERSIONS] for name in names]
+    colabels = count_masks([(old, new) for old, new in masks], values["v1.2"], values["v2.0"])
+    history = infer(colabels, "mapillary", _VERSIONS)
+    with suppress(LecoError):  # the data may be read-only; then it is inferred again next time
+        history.save(kept)
+    return history
+
+
+def _samples(part: Path, names: list[str], values: dict[str, MaskClasses]) -> Samples:
+    images = Files([part / "images" / f"{name}.jpg" for name in names], partial(letterbox, side=_LONGER_EDGE))
+    labels = {
+        version: Files(
+            [part / version / "labels" / f"{name}.png" for name in names],
+            partial(_read_mask, side=_LONGER_EDGE, classes=values[version]),
+        )
+        for version in _VERSIONS
+    }
+    return Samples(images, dict(labels))
+
+
+def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
+    codes = classes.codes[read_mask(path)]
+    if (codes < -1).any():
+        raise LecoError(f"{path}: holds values that its config does not name")
+    return letterbox_mask(codes, side)
+
+
+def _there(recipe: Recipe, path: Path) -> Path:
+    if not path.exists():
+        raise missing(recipe, path, _REMEDY)
+    return path

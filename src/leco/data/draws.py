@@ -1,0 +1,96 @@
+"""Stateless randomness: what is drawn for a sample depends on the seed, the step and the sample, and on nothing else.
+
+A generator's numbers depend on how many were taken before: on the batch size, the workers, the ranks, and on where a
+killed run resumed. A hash has no such memory.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from leco.errors import LecoError
+
+# splitmix64 (Steele, Lea and Flood 2014): a counter in steps of GOLDEN, mixed by two multiplications.
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+WORD = 2**64
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """The random numbers of one batch at one step; a name tells the draws of one sample apart.
+
+    >>> draws = Draws(seed=0, step=7, ids=torch.tensor([12, 5]))
+    >>> bool((draws.uniform("flip") == Draws(0, 7, torch.tensor([5, 12])).uniform("flip").flip(0)).all())
+    True
+    """
+
+    seed: int
+    step: int
+    ids: Tensor  # (n,) int64, one per sample, the same in every epoch and on every rank
+
+    def __post_init__(self) -> None:
+        if self.ids.ndim != 1 or self.ids.dtype != torch.int64:
+            shape = tuple(self.ids.shape)
+            raise LecoError(f"sample ids must be a vector of int64, not {self.ids.dtype} of shape {shape}")
+
+    def uniform(self, name: str, count: int = 1) -> Tensor:
+        """`count` numbers in [0, 1) for each sample: (n, count), float32."""
+        return shift_right(self._words(name, count), 40).float() * 2.0**-24
+
+    def integers(self, name: str, low: int, high: int, count: int = 1) -> Tensor:
+        """`count` integers in [low, high) for each sample: (n, count), int64."""
+        if not 0 < high - low < 2**32:
+            raise LecoError(f"no integers to draw in [{low}, {high}) for {name!r}")
+        return low + (shift_right(self._words(name, count), 33) * (high - low) >> 31)
+
+    def normal(self, name: str, count: int = 1) -> Tensor:
+        """`count` standard normal numbers for each sample: (n, count), float32 (Box and Muller's transform)."""
+        radius, angle = self.uniform(name, 2 * count).chunk(2, dim=1)
+        return (-2 * torch.log1p(-radius)).sqrt() * torch.cos(2 * math.pi * angle)
+
+    def branch(self, name: str) -> "Draws":
+        """Draws independent of these, so that a weak and a strong view of one sample are cropped differently."""
+        return replace(self, seed=key(self.seed, crc32(name.encode())))
+
+    def _words(self, name: str, count: int) -> Tensor:
+        """64 random bits for each sample and draw number: one splitmix stream per (seed, step, name, sample)."""
+        start = key(crc32(name.encode()))
+        numbers = [signed((start + number * GOLDEN) % WORD) for number in range(count)]
+        return mix(self._streams[:, None] + torch.tensor(numbers, dtype=torch.int64, device=self.ids.device))
+
+    @cached_property
+    def _streams(self) -> Tensor:
+        """64 random bits for each sample, hashed once however many names follow."""
+        return mix(self.ids * signed(GOLDEN) + signed(key(self.seed, self.step)))
+
+
+def key(*parts: int) -> int:
+    """One 64-bit integer for a sequence of them."""
+    word = 0
+    for part in parts:
+        word = (word + GOLDEN ^ part % WORD) % WORD
+        word = (word ^ word >> 30) * FIRST % WORD
+        word = (word ^ word >> 27) * SECOND % WORD
+        word ^= word >> 31
+    return word
+
+
+def mix(words: Tensor) -> Tensor:
+    """The output function of splitmix64, on int64 that wraps."""
+    words = (words ^ shift_right(words, 30)) * signed(FIRST)
+    words = (words ^ shift_right(words, 27)) * signed(SECOND)
+    return words ^ shift_right(words, 31)
+
+
+def shift_right(words: Tensor, bits: int) -> Tensor:
+    """Shift in zeros; torch's own shift of a negative number shifts in ones."""
+    return torch.bitwise_right_shift(words, bits) & ((1 << 64 - bits) - 1)
+
+
+def signed(word: int) -> int:
+    """The int64 with the bits of an unsigned word."""
+    return word - WORD if word >= WORD // 2 else word

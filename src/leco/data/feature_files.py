@@ -1,0 +1,132 @@
+"""Feature vectors in `.npy` files: `file.npy` holds one, `file.npy#7` is row 7 of a table of them."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leco.data.problems import Fault
+from leco.errors import LecoError
+
+_ROW = re.compile(r"(.+\.npy)#([0-9]{1,18})", re.IGNORECASE | re.DOTALL)
+_AT_ONCE = 4_000_000  # numbers
+
+Tick = Callable[[int, int], object]
+
+
+def parse_features(reference: str) -> tuple[str, int | None] | Fault:
+    """Take a reference apart into file and row.
+
+    >>> parse_features("birds.npy#007")
+    ('birds.npy', 7)
+    """
+    if found := _ROW.fullmatch(reference):
+        return found[1], int(found[2])
+    if reference.lower().endswith(".npy"):
+        return reference, None
+    return Fault("not .npy", "is not `file.npy`, or `file.npy#ROW` with a row from 0 on")
+
+
+def load_features(root: Path, references: Sequence[str]) -> NDArray[np.float32]:
+    """Read checked references, (n, d), opening each file once."""
+    rows: NDArray[np.float32] | None = None
+    for file, places in _by_file(references).items():
+        for some, block in _blocks(_open(root / file), places):
+            if rows is None:
+                rows = np.empty((len(references), block.shape[1]), dtype=np.float32)
+            if block.shape[1] != rows.shape[1]:
+                raise LecoError(f"{root / file}: holds {block.shape[1]} numbers per sample, others {rows.shape[1]}")
+            rows[some] = block
+    return np.empty((0, 0), dtype=np.float32) if rows is None else rows
+
+
+def inspect_features(root: Path, references: Sequence[str], tick: Tick) -> dict[str, Fault]:
+    """What is wrong with each of some distinct references: the array, the row, its numbers, or how many they are."""
+    faults: dict[str, Fault] = {}
+    widths: dict[str, int] = {}
+    files = _by_file(references)
+    for number, (file, places) in enumerate(files.items(), start=1):
+        try:
+            array = _open(root / file)
+        except LecoError as error:
+            fault = Fault("not .npy", str(error).removeprefix(f"{root / file}: "))
+            faults |= {references[place]: fault for place in places}
+        else:
+            wrong = {place: found for place, row in places.items() if (found := _row_fault(array, row))}
+            good = {place: row for place, row in places.items() if place not in wrong}
+            wrong |= _number_faults(array, good)
+            faults |= {references[place]: fault for place, fault in wrong.items()}
+            widths |= {references[place]: int(array.shape[-1]) for place in good}
+        tick(number, len(files))
+    if widths:
+        usual = Counter(widths.values()).most_common(1)[0][0]
+        for reference, width in widths.items():
+            if width != usual:
+                faults[reference] = Fault("wrong size", f"has {width} numbers, but most samples have {usual}")
+    return faults
+
+
+def _by_file(references: Sequence[str]) -> dict[str, dict[int, int | None]]:
+    """For every file, the positions that refer to it and their rows."""
+    files: dict[str, dict[int, int | None]] = defaultdict(dict)
+    for place, reference in enumerate(references):
+        parsed = parse_features(reference)
+        if isinstance(parsed, Fault):
+            raise LecoError(f"{reference}: {parsed.message}")
+        files[parsed[0]][place] = parsed[1]
+    return files
+
+
+def _open(path: Path) -> NDArray[Any]:
+    """Map an array into memory; pickled objects, which could run code, are refused."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a broken header can make numpy raise almost anything
+        hint = "holds Python objects" if "bject" in str(error) or "ickle" in str(error) else "is not a .npy array"
+        raise LecoError(f"{path}: {hint}: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise LecoError(f"{path}: is an archive of arrays (.npz), not a .npy array")
+    if array.dtype.kind not in "fiu":
+        raise LecoError(f"{path}: holds {array.dtype}, not numbers")
+    if array.ndim not in (1, 2) or not array.shape[-1]:
+        raise LecoError(
+            f"{path}: has the shape {array.shape}; one vector, or a table with a vector in each row, is meant"
+        )
+    return array
+
+
+def _row_fault(array: NDArray[Any], row: int | None) -> Fault | None:
+    if row is None and array.ndim == 2:
+        return Fault("no row", f"holds {len(array)} vectors; say which one: `#0` to `#{len(array) - 1}` after the name")
+    if row is not None and array.ndim == 1:
+        return Fault("row out of range", f"holds one vector; leave out `#{row}`")
+    if row is not None and row >= len(array):
+        return Fault("row out of range", f"row {row} is not there; the nearest is {len(array) - 1}, the last")
+    return None
+
+
+def _number_faults(array: NDArray[Any], places: Mapping[int, int | None]) -> dict[int, Fault]:
+    faults = {}
+    for some, block in _blocks(array, places):
+        finite = np.isfinite(block)
+        for index in np.flatnonzero(~finite.all(axis=1)).tolist():
+            row, column = places[some[index]], int(np.argmin(finite[index]))
+            value = array[column] if row is None else array[row, column]
+            what = f"number {column} is {value}" + (", too large for 32 bits" if np.isfinite(value) else "")
+            faults[some[index]] = Fault("NaN or infinity", what)
+    return faults
+
+
+def _blocks(array: NDArray[Any], places: Mapping[int, int | None]) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    """Read rows as 32-bit floats, many at once but never more than fit into memory."""
+    chosen = list(places)
+    step = max(1, _AT_ONCE // array.shape[-1])
+    for start in range(0, len(chosen), step):
+        some = chosen[start : start + step]
+        rows = [places[place] or 0 for place in some]
+        with np.errstate(over="ignore"):
+            yield some, np.atleast_2d(array)[rows].astype(np.float32)

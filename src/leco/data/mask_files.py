@@ -1,0 +1,63 @@
+"""Masks of a manifest: pixel values are class indices of their version, the largest value means no label."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leco.data.cells import impossible, impossible_classes
+from leco.data.problems import Fault
+from leco.ontology.masks import read_mask
+from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL, Version
+
+_VALUES = 65_536  # of a 16-bit mask
+
+
+def void_value(mask: NDArray[Any]) -> int:
+    """The pixel value that means no label: 255 of 8 bits, 65535 of 16."""
+    return 255 if mask.dtype.itemsize == 1 else _VALUES - 1
+
+
+def decode_mask(path: Path) -> NDArray[np.int32]:
+    """Read a checked mask as class indices (height, width), -1 where there is no label."""
+    mask = read_mask(path)
+    labels = mask.astype(np.int32)  # before -1 is put in: as a byte it would be 255 again
+    labels[mask == void_value(mask)] = NO_LABEL
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class MaskRule:
+    """Which pixel values a mask of one version may have."""
+
+    version: Version
+    newest: str
+    allowed: NDArray[np.bool_]  # (65536,)
+
+    @classmethod
+    def of(cls, ontology: Ontology, version: str) -> "MaskRule":
+        """Every class that some newest class can explain."""
+        allowed = np.zeros(_VALUES, dtype=bool)
+        allowed[: len(ontology[version])] = ~impossible_classes(ontology, version)
+        return cls(ontology[version], ontology.newest.name, allowed)
+
+    def fault(self, mask: NDArray[Any]) -> Fault | None:
+        """The first wrong pixel, or none."""
+        void = void_value(mask)
+        inside = (mask >= 0) & (mask < _VALUES)
+        wrong = ~(self.allowed[np.where(inside, mask, 0)] & inside) & (mask != void)
+        if not wrong.any():
+            return None
+        row, column = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+        value = int(mask[row, column])
+        pixel = f"pixel (row {row}, column {column})"
+        if 0 <= value < len(self.version):
+            removed = impossible(self.version.handle(value), self.version.name, self.newest)
+            return removed._replace(message=f"{pixel}: {removed.message}")
+        last = len(self.version) - 1
+        near = f"the nearest is {last} ({self.version.handle(last)!r}); {void} means no label"
+        message = f"{pixel} has the value {value}, which is no class of {self.version.name}; {near}"
+        return Fault("unknown mask value", message)

@@ -1,0 +1,102 @@
+"""Own data, from a checked manifest to what a period trains on."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leco.data.feature_files import load_features
+from leco.data.manifest import Manifest
+from leco.data.mask_files import decode_mask
+from leco.data.periods import Annotated, Part, deal
+from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.squares import letterbox, letterbox_mask, middle_square
+from leco.errors import LecoError
+from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL
+
+_IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
+
+
+def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
+    """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
+    labels: dict[str, Column] = {}
+    for version in ontology.versions:
+        if manifest.masks:
+            drawn = manifest.masks.get(version.name, ("",) * len(manifest))
+            paths = [manifest.root / mask if mask else Path() for mask in drawn]
+            labels[version.name] = Files(paths, partial(_mask_or_none, side=side))
+        else:
+            given = manifest.labels.get(version.name)
+            known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
+            labels[version.name] = InMemory(known)
+    if manifest.kind == "features":
+        return Samples(InMemory(torch.from_numpy(load_features(manifest.root, manifest.inputs))), labels)
+    read = partial(letterbox if manifest.masks else middle_square, side=side)
+    images = Files([manifest.root / path for path in manifest.inputs], read)
+    if len(images) * 3 * side * side > _IN_MEMORY:
+        return Samples(images, labels)
+    return Samples(InMemory(images.read(torch.arange(len(images)))), labels)
+
+
+def _mask_or_none(path: Path, side: int) -> Tensor:
+    if path == Path():
+        return torch.full((side, side), NO_LABEL)
+    return letterbox_mask(decode_mask(path), side)
+
+
+def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Annotated:
+    """What a model of the ontology's newest version may learn from; `ontology.until` gives earlier periods.
+
+    Every training sample counts once, with its newest label; samples without any are history, too. Samples of a later
+    period, or labelled in later versions only, are not there yet. Without a `val` split, a fifth of the samples with
+    newest labels is held out, in proportion to their classes.
+    """
+    newest = _newest_label(manifest, ontology)
+    period = len(ontology.versions) - 1
+    train = (manifest.split == "train") & (manifest.period <= period) & (newest > _LATER)
+    parts = [
+        Part(version.name, torch.from_numpy(np.flatnonzero(train & (newest == position))))
+        for position, version in enumerate(ontology.versions)
+    ]
+    unlabelled = Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(train & (newest == NO_LABEL))))
+    if not len(parts[-1].indices):
+        raise LecoError(f"no training sample is labelled in {ontology.newest.name}")
+    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & (newest == period)))
+    if not len(held_out):
+        parts[-1], held_out = _hold_out(parts[-1], manifest, seed)
+    history = tuple(part for part in (*parts[:-1], unlabelled) if len(part.indices))
+    return Annotated(parts[-1], history, Part(ontology.newest.name, held_out))
+
+
+_LATER = -2  # has labels, but only of versions that this ontology does not have yet
+
+
+def _newest_label(manifest: Manifest, ontology: Ontology) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """For every sample, the position of the newest version it has a label of; -1 for none, -2 for later ones only."""
+    labelled = {
+        **{version: given >= 0 for version, given in manifest.labels.items()},
+        **{version: np.array([bool(mask) for mask in drawn]) for version, drawn in manifest.masks.items()},
+    }
+    known = [version.name for version in ontology.versions]
+    newest = np.full(len(manifest), NO_LABEL, dtype=np.int64)
+    for version, has_label in labelled.items():
+        if version not in known:
+            newest[has_label] = _LATER
+    for position, version in enumerate(known):
+        if version in labelled:
+            newest[labelled[version]] = position
+    return newest
+
+
+def _hold_out(part: Part, manifest: Manifest, seed: int) -> tuple[Part, Tensor]:
+    strata = torch.zeros(len(part.indices), dtype=torch.int64)
+    if part.version in manifest.labels:
+        strata = torch.from_numpy(manifest.labels[part.version])[part.indices]
+    size = max(1, len(strata) // 5)
+    kept, held_out = deal(strata, [len(strata) - size, size], torch.Generator().manual_seed(seed))
+    if not len(kept):
+        raise LecoError(f"one sample labelled in {part.version} is too few to train on and to validate with")
+    return Part(part.version, part.indices[kept]), part.indices[held_out]

@@ -1,0 +1,157 @@
+"""Time periods: which samples each one has, and who labels them in which version (sections 3 and 4 of the paper)."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from leco.errors import LecoError, TextError, nearest
+from leco.ontology.files import from_json, read_text, write_text
+
+Annotation = Literal["label-new", "relabel-old", "all-fine"]
+Validation = Literal["on top", "within", "none"]
+_LARGEST_FILE = 500_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Period:
+    """One time period TP^t: the version its annotators use, and its samples (indices into the pool)."""
+
+    version: str
+    train: Tensor
+    validation: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The periods of one seed; no sample is in two of them."""
+
+    name: str
+    seed: int
+    periods: tuple[Period, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that change with any index."""
+        content = json.dumps([(p.version, p.train.tolist(), p.validation.tolist()) for p in self.periods])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def save(self, path: Path) -> None:
+        """Write an index file."""
+        periods = [
+            {"version": p.version, "train": p.train.tolist(), "validation": p.validation.tolist()} for p in self.periods
+        ]
+        content = {"name": self.name, "seed": self.seed, "fingerprint": self.fingerprint, "periods": periods}
+        write_text(path, json.dumps(content) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "Split":
+        """Read an index file, checking that it is whole."""
+        try:
+            content = from_json(read_text(path, _LARGEST_FILE))
+            periods = tuple(
+                Period(str(p["version"]), _indices(p["train"]), _indices(p["validation"])) for p in content["periods"]
+            )
+            split = cls(str(content["name"]), int(content["seed"]), periods)
+            stored = content["fingerprint"]
+        except TextError as error:
+            raise LecoError(f"{path}:{error.line}: {error.problem}") from None
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+            raise LecoError(f"{path}: is not an index file of periods: {error!r}") from None
+        if split.fingerprint != stored:
+            raise LecoError(f"{path}: the fingerprint is {stored}, but the indices give {split.fingerprint}")
+        return split
+
+
+def _indices(values: Any) -> Tensor:
+    return torch.tensor([int(value) for value in values], dtype=torch.int64)
+
+
+def make_split(
+    name: str,
+    versions: Sequence[str],
+    size: int,
+    strata: Tensor,
+    seed: int,
+    validation: Validation = "on top",
+) -> Split:
+    """Deal samples to periods, and within each to training and validation, in proportion to their `strata`.
+
+    Validation is a fifth of a period: on top of `size` (10,000 + 2,500 for CIFAR-10k), within it where the pool has no
+    more, or there is none (Mapillary). `strata` are the newest labels (or any grouping), so that rare classes are in
+    every period.
+    """
+    held_out = {"on top": size // 4, "within": size // 5, "none": 0}[validation]
+    train = size - held_out if validation == "within" else size
+    needed = len(versions) * (train + held_out)
+    if size < 1 or needed > len(strata):
+        raise LecoError(
+            f"{name}: {len(versions)} periods of {train} + {held_out} samples do not fit {len(strata)} samples"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    periods = []
+    for version, part in zip(versions, deal(strata, [train + held_out] * len(versions), generator), strict=True):
+        first, second = deal(strata[part], [train, held_out], generator)
+        periods.append(Period(version, part[first].sort().values, part[second].sort().values))
+    return Split(name, seed, tuple(periods))
+
+
+def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+    """Draw disjoint sets of the given sizes, each with nearly the same share of every stratum.
+
+    The k-th of the n samples of a stratum, in random order, stands at (k + 1/2) / n; consecutive stretches of that line
+    hold every stratum in proportion, however rare.
+    """
+    shuffled = torch.randperm(len(strata), generator=generator)
+    by_stratum = shuffled[strata[shuffled].argsort(stable=True)]
+    counts = torch.bincount(strata[by_stratum])
+    starts = counts.cumsum(0) - counts
+    stratum = strata[by_stratum]
+    rank = torch.arange(len(strata)) - starts[stratum]
+    place = (rank.double() + 0.5) / counts[stratum]
+    # Samples at the same place are taken in random order.
+    tie = torch.rand(len(strata), generator=generator, dtype=torch.double) * 1e-9
+    line = by_stratum[(place + tie).argsort()]
+    return list(line[: sum(sizes)].split(list(sizes)))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Samples, and the version their labels are of."""
+
+    version: str
+    indices: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Annotated:
+    """What a period may learn from: samples with labels of its own version, and history with older labels."""
+
+    newest: Part
+    history: tuple[Part, ...]
+    validation: Part
+
+
+def annotate(split: Split, period: int, strategy: Annotation) -> Annotated:
+    """Apply an annotation strategy of section 4, given a budget of one period's samples.
+
+    `label-new` labels the period's own samples and keeps the history with its old labels; `relabel-old` labels the
+    samples of TP0 anew, which then are all there is; `all-fine` labels the samples of every period so far anew.
+    """
+    if strategy not in get_args(Annotation):
+        raise LecoError(f"{strategy!r} is no annotation strategy{nearest(strategy, get_args(Annotation))}")
+    if not 0 <= period < len(split.periods):
+        raise LecoError(f"{split.name} has the periods 0 to {len(split.periods) - 1}, not {period}")
+    earlier, now = split.periods[:period], split.periods[period]
+    labelled = {"label-new": (now,), "relabel-old": split.periods[:1], "all-fine": (*earlier, now)}[strategy]
+    history = tuple(Part(p.version, p.train) for p in earlier) if strategy == "label-new" else ()
+    return Annotated(
+        Part(now.version, torch.cat([p.train for p in labelled])),
+        history,
+        Part(now.version, torch.cat([p.validation for p in labelled])),
+    )

@@ -1,0 +1,62 @@
+"""Samples: what a model sees of them, and what they are labelled as in each version."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Column(Protocol):
+    """One thing known of every sample: an input, or a label."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Tensor) -> Tensor:
+        """The values of some samples, stacked."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A column small enough to be held whole: CIFAR's images, feature vectors, labels."""
+
+    values: Tensor
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """The values of some samples."""
+        return self.values[indices]
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """A column that is read from files when asked for, by the workers of a DataLoader."""
+
+    paths: Sequence[Path]
+    decode: Callable[[Path], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """Decode the files of some samples; all must have the same shape by then."""
+        return torch.stack([self.decode(self.paths[index]) for index in indices.tolist()])
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs (uint8 images (c, h, w), or float features (d,)) and, for each version, labels (indices; -1 for none).
+
+    A label is one number, or, for segmentation, a map (h, w).
+    """
+
+    inputs: Column
+    labels: dict[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.inputs)

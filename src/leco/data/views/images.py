@@ -1,0 +1,132 @@
+"""Views of whole batches of images: uint8 (n, c, h, w) in, uint8 out, on whatever device they are."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from leco.data.draws import Draws
+from leco.errors import LecoError
+
+View = Callable[[Tensor, Draws], Tensor]
+GREY = 127
+
+
+def flip(images: Tensor, draws: Draws) -> Tensor:
+    """Mirror every other image, left to right."""
+    return pad_crop(images, draws, padding=0, mirror=True)
+
+
+def pad_crop(images: Tensor, draws: Draws, padding: int = 4, mirror: bool = False) -> Tensor:
+    """Shift by up to `padding` pixels either way and fill the gap by reflection, after a flip with `mirror`.
+
+    Both at once, because moving every pixel is most of the work.
+    """
+    check(images, draws)
+    height, width = images.shape[-2:]
+    if padding >= min(height, width):
+        raise LecoError(f"cannot reflect {padding} pixels at the border of images of {height}x{width}")
+    shifts = draws.integers("pad_crop", -padding, padding + 1, 2)
+    rows = reflect(arange(height, images) + shifts[:, :1], height)
+    columns = reflect(arange(width, images) + shifts[:, 1:], width)
+    if mirror:
+        columns = torch.where(draws.uniform("flip") < 0.5, width - 1 - columns, columns)
+    return pixels(images, rows[:, :, None], columns[:, None, :])
+
+
+def random_resized_crop(
+    images: Tensor,
+    draws: Draws,
+    size: int = 224,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Cut out a box of random area and aspect ratio and resize it to (size, size).
+
+    Area and ratio are distributed as torchvision's; where it tries again because a box does not fit, this one clips.
+    """
+    check(images, draws)
+    height, width = images.shape[-2:]
+    area, shape, top, left = draws.uniform("random_resized_crop", 4).unbind(1)
+    area = (scale[0] + (scale[1] - scale[0]) * area) * height * width
+    shape = torch.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * shape)
+    tall = (area / shape).sqrt().round().clamp(1, height)
+    wide = (area * shape).sqrt().round().clamp(1, width)
+    top, left = (top * (height - tall + 1)).floor(), (left * (width - wide + 1)).floor()
+    return resample(images, torch.stack([top, left, tall, wide], dim=1), size)
+
+
+def centre_crop_resize(images: Tensor, resize: int = 256, size: int = 224) -> Tensor:
+    """Resize the shorter edge to `resize` and keep the central (size, size), in one step."""
+    height, width = images.shape[-2:]
+    side = min(height, width) * size / resize
+    box = torch.tensor([(height - side) / 2, (width - side) / 2, side, side], device=images.device)
+    return resample(images, box.expand(len(images), 4), size)
+
+
+def cutout(images: Tensor, draws: Draws) -> Tensor:
+    """Grey out a square of half the image's side around a uniform centre, clipped at the borders (FixMatch)."""
+    check(images, draws)
+    height, width = images.shape[-2:]
+    side = max(height, width) // 2
+    centre = draws.uniform("cutout", 2)
+    top = (centre[:, :1] * height - side / 2).floor()
+    left = (centre[:, 1:] * width - side / 2).floor()
+    row, column = arange(height, images), arange(width, images)
+    rows, columns = (row >= top) & (row < top + side), (column >= left) & (column < left + side)
+    return paint(images, rows.byte()[:, :, None] & columns.byte()[:, None, :], GREY)
+
+
+def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """The float32 input of a model; mean and standard deviation per channel, of pixels in [0, 1]."""
+    shift, factor = (255 * mean).view(-1, 1, 1).to(images.device), (1 / (255 * std)).view(-1, 1, 1).to(images.device)
+    return (images.float() - shift) * factor
+
+
+def pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The pixels at `rows` and `columns`, which broadcast to (n, a, b): (n, c, a, b). Every view that moves pixels."""
+    n, c, _, width = images.shape
+    index = (rows.int() * width + columns.int()).long()  # 32 bits: half the memory to write
+    found = images.flatten(2).gather(2, index.flatten(1)[:, None].expand(-1, c, -1))
+    return found.view(n, c, *index.shape[1:])
+
+
+def paint(images: Tensor, where: Tensor, value: int) -> Tensor:
+    """Set the pixels where the mask (n, h, w) is one: bit by bit, in a tenth of the time of `masked_fill`."""
+    mask = where.byte()[:, None]
+    return images & (mask - 1) | mask * value
+
+
+def resample(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Resize a box (top, left, height, width) of each image to (size, size): bilinear and antialiased, as PIL does."""
+    rows = resampling_weights(boxes[:, 0], boxes[:, 2], images.shape[-2], size)
+    columns = resampling_weights(boxes[:, 1], boxes[:, 3], images.shape[-1], size)
+    resized = rows[:, None] @ images.float() @ columns[:, None].mT
+    return resized.round().clamp(0, 255).byte()
+
+
+def resampling_weights(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
+    """How much each of `pixels` source pixels counts in each of `size` results: (n, size, pixels), rows sum to one."""
+    step = (length / size)[:, None, None]
+    centre = start[:, None, None] + (arange(size, start)[:, None] + 0.5) * step
+    source = arange(pixels, start) + 0.5
+    weights = (1 - (source - centre).abs() / step.clamp(min=1)).clamp(min=0)
+    return F.normalize(weights, p=1, dim=2)
+
+
+def reflect(index: Tensor, size: int) -> Tensor:
+    """Fold an index just outside [0, size) back inside, without repeating the border pixel."""
+    return size - 1 - (size - 1 - index.abs()).abs()
+
+
+def arange(size: int, like: Tensor) -> Tensor:
+    """0, 1, ..., size - 1 on the device of `like`."""
+    return torch.arange(size, device=like.device)
+
+
+def check(batch: Tensor, draws: Draws) -> None:
+    """Refuse to broadcast the draws of one sample over a batch."""
+    if len(batch) != len(draws.ids):
+        raise LecoError(f"a batch of {len(batch)} needs as many sample ids, not {len(draws.ids)}")

@@ -1,0 +1,279 @@
+"""RandAugment with FixMatch's pool of operations, on whole batches; every operation computes what PIL's would.
+
+The batch is sorted by operation, so that each runs once on its images, with a value per image. Most operations only
+describe what they do, by a table of 256 new pixel values or by an affine map; the images of all of them are then
+changed together.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from leco.data.draws import Draws
+from leco.data.views.images import arange, check, cutout, pad_crop, paint, pixels
+
+LEVELS = 10  # FixMatch's m: the level is one of 1..9, and a value is that many tenths of the maximum
+COUNT = 2  # FixMatch's n: operations per image, each left out with probability 0.5
+
+
+def weak(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> Tensor:
+    """FixMatch's weak view: flip, and shift by up to `padding` pixels."""
+    return pad_crop(images, draws, padding, mirror=flip)
+
+
+def strong(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> Tensor:
+    """FixMatch's strong view: a weak view (not the one that `weak` makes), then RandAugment and cutout."""
+    own = draws.branch("strong")
+    return cutout(randaugment(weak(images, own, flip, padding), own), own)
+
+
+def randaugment(images: Tensor, draws: Draws, count: int = COUNT) -> Tensor:
+    """Apply `count` random operations of the pool to each image, each with probability 0.5 and at a random level."""
+    check(images, draws)
+    settings = draws.integers("randaugment", 0, 2 * len(POOL) * len(STRENGTHS), count)  # the upper half: do nothing
+    settings = torch.where(settings < len(POOL) * len(STRENGTHS), settings, setting("Identity"))
+    for turn in range(count):
+        images = apply_each(images, settings[:, turn])
+    return images
+
+
+def setting(name: str, level: int = 1, sign: int = 1) -> int:
+    """The number of an operation at a level and with a sign, as `apply_each` wants it."""
+    return list(POOL).index(name) * len(STRENGTHS) + STRENGTHS.index((level, sign))
+
+
+def apply_each(images: Tensor, settings: Tensor) -> Tensor:
+    """Apply to each image the operation, level and sign that its setting stands for."""
+    settings, order = settings.sort(stable=True)
+    images = images.index_select(0, order)
+    counts = torch.bincount(settings // len(STRENGTHS), minlength=len(POOL)).tolist()
+    strengths = settings % len(STRENGTHS)
+    made: dict[Finish, list[Tensor]] = {operation.finish: [] for operation in POOL.values()}
+    for (name, operation), (start, end) in zip(POOL.items(), pairwise(accumulate(counts, initial=0)), strict=True):
+        if end > start:
+            plan = make(name, images[start:end], strengths[start:end])
+            made[operation.finish].append(plan)
+    plans = [(finish, torch.cat(plan)) for finish, plan in made.items() if plan]
+    parts = torch.split(images, [len(plan) for _, plan in plans])
+    done = [finish(part, plan) for part, (finish, plan) in zip(parts, plans, strict=True)]
+    return torch.cat(done or [images]).index_select(0, order.argsort())
+
+
+def make(name: str, images: Tensor, strengths: Tensor) -> Tensor:
+    """What an operation makes for each image; out of a store, if the content of the image does not matter."""
+    operation = POOL[name]
+    if operation.blind:
+        return made_blindly(name, images.shape[1:], images.device).index_select(0, strengths)
+    return operation.make(images, parameters(name, images.device).index_select(0, strengths))
+
+
+@cache
+def made_blindly(name: str, shape: torch.Size, device: torch.device) -> Tensor:
+    """What an operation makes at every strength, for images of a shape."""
+    images = torch.zeros(len(STRENGTHS), *shape, dtype=torch.uint8, device=device)
+    return POOL[name].make(images, parameters(name, device)).contiguous()
+
+
+@cache
+def parameters(name: str, device: torch.device) -> Tensor:
+    """The parameter of an operation at every strength: float64."""
+    values = [POOL[name].parameter(level, sign) for level, sign in STRENGTHS]
+    return torch.tensor(values, dtype=torch.double, device=device)
+
+
+# How the images of several operations are changed at once, given what each operation made.
+
+Finish = Callable[[Tensor, Tensor], Tensor]
+
+
+def look_up(images: Tensor, tables: Tensor) -> Tensor:
+    """Replace each pixel value by its entry in the table of its image and channel: (n, c, 256)."""
+    return tables.gather(2, images.flatten(2).long()).view_as(images)
+
+
+def move(images: Tensor, matrices: Tensor) -> Tensor:
+    """Fetch pixel (x, y) from (ax + by + c, dx + ey + f); black where that is outside. Matrices as by `fixed`."""
+    height, width = images.shape[2:]
+    a, b, c, d, e, f = matrices.T[:, :, None, None]
+    x, y = arange(width, images).int(), arange(height, images).int()[:, None]
+    columns, rows = (a * x + (b * y + c)) >> 16, (d * x + (e * y + f)) >> 16
+    inner_columns, inner_rows = columns.clamp(0, width - 1), rows.clamp(0, height - 1)
+    outside = (columns != inner_columns) | (rows != inner_rows)
+    return paint(pixels(images, inner_rows, inner_columns), outside, 0)
+
+
+def keep(_: Tensor, changed: Tensor) -> Tensor:
+    """Take the images as the operation made them."""
+    return changed
+
+
+# Operations that look up: what they make is (n, c, 256) uint8.
+
+
+def autocontrast(images: Tensor, _: Tensor) -> Tensor:
+    """Stretch each channel to the full range."""
+    low, high = images.flatten(2).amin(2, keepdim=True).double(), images.flatten(2).amax(2, keepdim=True).double()
+    # In double precision, in this order, and divided (torch takes 255.0 / x for 255 * (1 / x)), or it truncates to
+    # other integers than PIL.
+    scale = torch.full_like(low, 255.0) / (high - low)
+    levels = arange(256, images)
+    return torch.where(high > low, (levels * scale + -low * scale).clamp(0, 255), levels.double()).byte()
+
+
+def equalize(images: Tensor, _: Tensor) -> Tensor:
+    """Flatten the histogram of each channel."""
+    size = images.shape[2] * images.shape[3]
+    values = images.flatten(2).long()
+    histogram = values.new_zeros(*values.shape[:2], 256).scatter_add_(2, values, torch.ones_like(values))
+    brightest = histogram.gather(2, values.amax(2, keepdim=True))
+    step = (size - brightest) // 255
+    table = (histogram.cumsum(2) - histogram + step // 2) // step.clamp(min=1)
+    return torch.where(step > 0, table.clamp(max=255), arange(256, images)).byte()
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest bits."""
+    return tables(arange(256, images) & (256 - 2 ** (8 - bits.long()))[:, None], images)
+
+
+def solarize(images: Tensor, amount: Tensor) -> Tensor:
+    """Invert what is not below 256 - amount."""
+    levels = arange(256, images)
+    return tables(torch.where(levels < 256 - amount[:, None], levels, 255 - levels), images)
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with black."""
+    return tables(blend(torch.zeros_like(factor)[:, None], arange(256, images), factor[:, None]), images)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the mean grey of the image."""
+    size = images.shape[2] * images.shape[3]
+    mean = (2 * grey(images).sum((1, 2, 3)) + size) // (2 * size)
+    return tables(blend(mean[:, None], arange(256, images), factor[:, None]), images)
+
+
+def tables(rows: Tensor, images: Tensor) -> Tensor:
+    """The same table (n, 256) for every channel."""
+    return rows.byte()[:, None].expand(-1, images.shape[1], -1)
+
+
+# Operations that move pixels: what they make is (n, 6) int32.
+
+
+def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+    """Turn anticlockwise around the centre."""
+    x, y = images.shape[3] / 2, images.shape[2] / 2
+    cos, sin = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
+    return fixed(cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+def shear_x(_: Tensor, amount: Tensor) -> Tensor:
+    """Move each row by its distance from the top times `amount`."""
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return fixed(one, amount, zero, zero, one, zero)
+
+
+def shear_y(_: Tensor, amount: Tensor) -> Tensor:
+    """Move each column by its distance from the left times `amount`."""
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return fixed(one, zero, zero, amount, one, zero)
+
+
+def translate_x(images: Tensor, share: Tensor) -> Tensor:
+    """Move to the left by a share of the width, in whole pixels."""
+    one, zero = torch.ones_like(share), torch.zeros_like(share)
+    return fixed(one, zero, (share * images.shape[3]).trunc(), zero, one, zero)
+
+
+def translate_y(images: Tensor, share: Tensor) -> Tensor:
+    """Move up by a share of the height, in whole pixels."""
+    one, zero = torch.ones_like(share), torch.zeros_like(share)
+    return fixed(one, zero, zero, zero, one, (share * images.shape[2]).trunc())
+
+
+def fixed(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, f: Tensor) -> Tensor:
+    """An affine map in fixed point with 16 bits of fraction, like PIL's: the same pixels on every device."""
+    centred = torch.stack([a, b, c + (a + b) / 2, d, e, f + (d + e) / 2], dim=1)  # a pixel's place is its centre
+    return (65536 * centred + 0.5).floor().int()
+
+
+# Operations that make the changed images: (n, c, h, w) uint8.
+
+
+def identity(images: Tensor, _: Tensor) -> Tensor:
+    """Change nothing."""
+    return images
+
+
+def colour(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the grey image."""
+    return blend(grey(images), images, factor[:, None, None, None])
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the image smoothed by a 3x3 kernel of ones around a five; the border is not smoothed."""
+    smooth = images.float()
+    rows = smooth[:, :, :-2] + smooth[:, :, 1:-1] + smooth[:, :, 2:]
+    box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
+    inner = smooth[:, :, 1:-1, 1:-1]
+    inner.copy_(((box + 4 * inner) / 13).round())
+    return blend(smooth, images, factor[:, None, None, None])
+
+
+def grey(images: Tensor) -> Tensor:
+    """Luma (ITU-R 601) in PIL's fixed point: (n, 1, h, w) int32. A single channel is grey already."""
+    if images.shape[1] == 1:
+        return images.int()
+    red, green, blue = images.int().unbind(1)
+    return torch.bitwise_right_shift(19595 * red + 38470 * green + 7471 * blue + 32768, 16)[:, None]
+
+
+def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
+    """From `other` towards `images` by a factor in [0, 1], truncated, in float32: PIL's ImageEnhance."""
+    start = other.float()
+    return (start + factor.float() * (images - start)).byte()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an operation makes, how that changes images, and its parameter: tenths of a maximum plus a bias."""
+
+    make: Callable[[Tensor, Tensor], Tensor]  # images (n, c, h, w) and parameters (n,) float64
+    finish: Finish
+    maximum: float = 0.0
+    bias: float = 0.0
+    whole: bool = False  # truncate the parameter
+    signed: bool = False  # either way: left or right, up or down
+    blind: bool = False  # what it makes does not depend on the content of the image
+
+    def parameter(self, level: int, sign: int) -> float:
+        """The parameter at a level and with a sign, as FixMatch computes it."""
+        value = level * self.maximum / LEVELS
+        return (int(value) if self.whole else value) * (sign if self.signed else 1) + self.bias
+
+
+STRENGTHS = [(level, sign) for level in range(1, LEVELS) for sign in (1, -1)]
+
+# In the order of what finishes them, so that the images of one kind lie together when sorted.
+POOL = {
+    "Identity": Operation(identity, keep),
+    "Color": Operation(colour, keep, 0.9, 0.05),
+    "Sharpness": Operation(sharpness, keep, 0.9, 0.05),
+    "AutoContrast": Operation(autocontrast, look_up),
+    "Brightness": Operation(brightness, look_up, 0.9, 0.05, blind=True),
+    "Contrast": Operation(contrast, look_up, 0.9, 0.05),
+    "Equalize": Operation(equalize, look_up),
+    "Posterize": Operation(posterize, look_up, 4, 4, whole=True, blind=True),
+    "Solarize": Operation(solarize, look_up, 256, whole=True, blind=True),
+    "Rotate": Operation(rotate, move, 30, whole=True, signed=True, blind=True),
+    "ShearX": Operation(shear_x, move, 0.3, signed=True, blind=True),
+    "ShearY": Operation(shear_y, move, 0.3, signed=True, blind=True),
+    "TranslateX": Operation(translate_x, move, 0.3, signed=True, blind=True),
+    "TranslateY": Operation(translate_y, move, 0.3, signed=True, blind=True),
+}

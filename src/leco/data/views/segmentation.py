@@ -1,0 +1,67 @@
+"""The joint view of images and label maps in segmentation (appendix C of the paper)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from leco.data.draws import Draws
+from leco.data.views.images import arange, check, pixels
+from leco.errors import LecoError
+from leco.ontology.version import NO_LABEL
+
+
+def joint(
+    images: Tensor,
+    masks: Sequence[Tensor],
+    draws: Draws,
+    base_size: int,
+    crop: int,
+    scale: tuple[float, float] = (0.5, 2.1),
+    fill: int = 0,
+) -> tuple[Tensor, list[Tensor]]:
+    """Flip, scale the longer edge to `base_size` times a factor in `scale`, and crop (crop, crop).
+
+    Images uint8 (n, c, h, w) bilinearly; masks (n, h, w) by the nearest pixel, as int64. Where the scaled image is
+    smaller than the crop, the right and the bottom are padded: images with `fill`, masks with -1 (no label). One
+    resampling: the scaled image, 40 times the size of the crop in the paper, is never made.
+    """
+    check(images, draws)
+    n, height, width = len(images), *images.shape[-2:]
+    for mask in masks:
+        if mask.shape != (n, height, width):
+            raise LecoError(f"a mask of shape {tuple(mask.shape)} does not fit images of {tuple(images.shape)}")
+    factor, mirrored, top, left = draws.uniform("joint", 4)[..., None].unbind(1)  # each (n, 1)
+    longer = base_size * (scale[0] + (scale[1] - scale[0]) * factor)
+    row, rows, row_inside = source(longer, height, max(height, width), top, crop)
+    column, columns, column_inside = source(longer, width, max(height, width), left, crop)
+    column = torch.where(mirrored < 0.5, width - 1 - column, column)
+    columns = torch.where(mirrored < 0.5, width - 1 - columns, columns)
+    outside = ~(row_inside[:, :, None] & column_inside[:, None, :])
+    found = [pixels(mask[:, None], rows[:, :, None], columns[:, None, :])[:, 0].long() for mask in masks]
+    return (
+        bilinear(images, row, column).masked_fill_(outside[:, None], fill),
+        [mask.masked_fill_(outside, NO_LABEL) for mask in found],
+    )
+
+
+def source(longer: Tensor, size: int, longest: int, position: Tensor, crop: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where each of the `crop` results of one edge lies in the source, the nearest pixel, and whether it is inside."""
+    scaled = (longer * size / longest).round().clamp(min=1)
+    start = (position * ((scaled - crop).clamp(min=0) + 1)).floor()
+    place = arange(crop, position) + start
+    fraction = ((place + 0.5) * size / scaled - 0.5).clamp(0, size - 1)
+    # In integers: half-way between two pixels, rounding errors would choose another for each device.
+    nearest = torch.div((2 * place.long() + 1) * size, 2 * scaled.long(), rounding_mode="floor").clamp(max=size - 1)
+    return fraction, nearest, place < scaled
+
+
+def bilinear(images: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Images at fractional rows (n, a) and columns (n, b): (n, c, a, b) uint8."""
+    top, left = row.floor(), column.floor()
+    bottom, right = row.ceil().long()[:, :, None], column.ceil().long()[:, None, :]
+    down, across = (row - top)[:, None, :, None], (column - left)[:, None, None, :]
+    top, left = top.long()[:, :, None], left.long()[:, None, :]
+    upper = torch.lerp(pixels(images, top, left).float(), pixels(images, top, right).float(), across)
+    lower = torch.lerp(pixels(images, bottom, left).float(), pixels(images, bottom, right).float(), across)
+    return torch.lerp(upper, lower, down).round().byte()

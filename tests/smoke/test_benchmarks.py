@@ -1,0 +1,270 @@
+"""Every benchmark, from the official layout of its data to batches; on made-up trees where the data cannot be had."""
+
+import hashlib
+import json
+import pickle
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from leco import LecoError
+from leco.data.archives import unpack
+from leco.data.benchmarks import NAMES, Benchmark, cifar, load, mapillary, recipe
+from leco.data.periods import Part, annotate
+from leco.data.squares import letterbox
+from leco.data.streams import Steps, loader
+
+
+def batches(benchmark: Benchmark, period: int, workers: int = 0) -> Steps:
+    """Draw a few batches as training will, and check that they fit together."""
+    split = benchmark.split(seed=0)
+    version = split.periods[period].version
+    evidence = benchmark.ontology.until(version).evidence()
+    steps = Steps(benchmark.pool, annotate(split, period, "label-new"), evidence, batch_size=4, seed=0, steps=3)
+    for step in loader(steps, workers=workers):
+        for batch in (step.new, step.history):
+            if batch is not None:
+                assert batch.inputs.dtype in (torch.uint8, torch.float32)
+                assert evidence.gather(batch.rows).shape[1] == len(benchmark.ontology[version])
+        assert (step.history is None) == (period == 0)
+    return steps
+
+
+def check(benchmark: Benchmark) -> None:
+    """What holds for every benchmark."""
+    assert tuple(len(version) for version in benchmark.ontology.versions) == benchmark.recipe.classes
+    split = benchmark.split(seed=1)
+    every = torch.cat([torch.cat([period.train, period.validation]) for period in split.periods])
+    assert len(every.unique()) == len(every)
+    assert [period.version for period in split.periods] == [v.name for v in benchmark.ontology.versions]
+    assert benchmark.split(seed=1).fingerprint == split.fingerprint
+    for samples in (benchmark.pool, benchmark.test):
+        for version in benchmark.ontology.versions:
+            labels = samples.labels[version.name].read(torch.arange(min(len(samples), 50)))
+            assert labels.max() < len(version)
+            assert labels.min() >= -1
+    for period in range(len(split.periods)):
+        batches(benchmark, period)
+
+
+def test_digits_need_no_download(tmp_path):
+    benchmark = load("digits-leco", tmp_path)
+    check(benchmark)
+    assert benchmark.pool.inputs.read(torch.tensor([0])).shape == (1, 1, 8, 8)
+    assert len(benchmark.pool) + len(benchmark.test) == 1_797
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("size", ["1k", "2k", "10k"])
+def test_cifar_reads_the_official_files(cifar_root, size):
+    benchmark = load(f"cifar-leco-{size}", cifar_root)
+    check(benchmark)
+    assert (len(benchmark.pool), len(benchmark.test)) == (50_000, 10_000)
+    lengths = {(len(p.train), len(p.validation)) for p in benchmark.split(0).periods}
+    thousands = int(size[:-1])
+    assert lengths == {(1_000 * thousands, 250 * thousands)}
+
+
+@pytest.mark.data
+def test_cifars_own_superclasses_are_those_of_the_ontology(cifar_root):
+    benchmark = load("cifar-leco", cifar_root)
+    content = pickle.loads((cifar_root / "cifar-100-python" / "test").read_bytes(), encoding="bytes")
+    names = pickle.loads((cifar_root / "cifar-100-python" / "meta").read_bytes(), encoding="bytes")
+    official = [names[b"coarse_label_names"][label].decode() for label in content[b"coarse_labels"]]
+    ours = benchmark.test.labels["superclasses"].read(torch.arange(10_000)).tolist()
+    assert [benchmark.ontology["superclasses"].classes[label] for label in ours] == official
+    assert benchmark.test.inputs.read(torch.tensor([7])).numpy().ravel().tolist() == content[b"data"][7].tolist()
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (Path.touch, (tmp_path / "ran",))
+
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    content = pickle.dumps(Evil())
+    (folder / "meta").write_bytes(content)
+    with pytest.raises(LecoError, match="is not the official file"):
+        load("cifar-leco", tmp_path)
+    # Even with the sum of an official file, nothing but data may be built.
+    monkeypatch.setitem(cifar._MD5, "meta", hashlib.md5(content).hexdigest())
+    with pytest.raises(LecoError, match="is not data"):
+        load("cifar-leco", tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["cub-leco", "cub-leco-2tp", "camvid-leco"])
+def test_the_small_real_benchmarks_load(data_root, name):
+    check(load(name, data_root))
+
+
+@pytest.mark.data
+def test_camvid_deals_other_frames_to_each_period_and_maps_void_to_no_label(data_root):
+    benchmark = load("camvid-leco", data_root)
+    fine = benchmark.pool.labels["classes"].read(torch.arange(5))
+    groups = benchmark.pool.labels["groups"].read(torch.arange(5))
+    assert torch.equal(fine == -1, groups == -1)
+    assert (fine == -1).any()
+    assert torch.equal(benchmark.ontology.translate(fine, "classes", "groups"), groups.long())
+
+
+@pytest.fixture
+def inat_root(data_root: Path, tmp_path: Path) -> Path:
+    """The real metadata with a made-up image for each of a few lines of the lists."""
+    folder = tmp_path / "semi-inat-2021"
+    folder.mkdir()
+    for name in ("all_taxa_info.json", "label2taxaid.json"):
+        (folder / name).write_bytes((data_root / "semi-inat-2021" / name).read_bytes())
+    for name, count in (("l_train", 5), ("u_train_in", 7), ("val", 1)):
+        lines = [f"{name}/{label}/{n}.jpg {label}" for label in range(810) for n in range(count)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+        for line in [*lines[:60], lines[-1]]:
+            path = folder / line.split()[0]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 30), (int(line.split()[1]) % 256, 9, 9)).save(path)
+    return tmp_path
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("name", "size"), [("inat-leco", 4_000), ("inat-4tp-leco", 2_000)])
+def test_inat_reads_the_official_lists_and_deals_every_class_to_every_period(inat_root, name, size):
+    benchmark = load(name, inat_root, size=size)
+    split = benchmark.split(0)
+    assert [len(v) for v in benchmark.ontology.versions] == list(benchmark.recipe.classes)
+    for period in split.periods:
+        assert (len(period.train), len(period.validation)) == (size * 4 // 5, size // 5)  # validation lies within
+        assert len(benchmark.strata[period.train].unique()) > 750
+    image = benchmark.pool.inputs.read(torch.tensor([3]))
+    assert image.shape == (1, 3, 256, 256)
+    assert len(benchmark.test) == 810
+    labels = benchmark.test.labels["order"].read(torch.arange(810))
+    assert len(labels.unique()) == 123
+
+
+@pytest.mark.data
+def test_inat_streams_images_through_workers(inat_root):
+    benchmark = load("inat-leco", inat_root, size=4_000)
+    annotated = annotate(benchmark.split(0), 0, "label-new")
+    steps = Steps(
+        benchmark.pool,
+        replace(annotated, newest=Part("order", torch.arange(50))),  # those that have an image here
+        benchmark.ontology.until("order").evidence(),
+        batch_size=4,
+        seed=0,
+        steps=4,
+    )
+    alone, helped = list(loader(steps)), list(loader(steps, workers=2))
+    assert all(torch.equal(a.new.inputs, b.new.inputs) for a, b in zip(alone, helped, strict=True))
+
+
+@pytest.mark.data
+def test_wrong_inat_lists_are_named(inat_root):
+    path = inat_root / "semi-inat-2021" / "val.txt"
+    for line, message in (("val/0/0.jpg 810", "0 to 809"), ("../x.jpg 3", "leaves the folder"), ("x", "val.txt:1")):
+        path.write_text(line + "\n")
+        with pytest.raises(LecoError, match=message):
+            load("inat-leco", inat_root, size=4_000)
+    (inat_root / "semi-inat-2021" / "u_train_in.txt").unlink()
+    with pytest.raises(LecoError, match=r"u_train_in\.txt is not there; get images and lists from"):
+        load("inat-leco", inat_root, size=4_000)
+
+
+@pytest.fixture
+def vistas_root(tmp_path: Path) -> Path:
+    """A made-up Mapillary tree: road is split, void carved; labelled twice, with one pixel of noise."""
+    folder = tmp_path / "mapillary-vistas"
+    old, new = ["road", "car", "void"], ["road", "lane", "car", "cone", "void", "ego"]
+    labels = [{"name": name, "evaluate": name != "ego"} for name in new]
+    for version, content in (("v1.2", [{"name": name} for name in old]), ("v2.0", labels)):
+        folder.mkdir(exist_ok=True)
+        (folder / f"config_{version}.json").write_text(json.dumps({"version": version, "labels": content}))
+    parent = np.array([0, 0, 1, 2, 2, 2], dtype=np.uint8)
+    generator = np.random.default_rng(0)
+    for part, count in (("training", 20), ("validation", 4)):
+        for n in range(count):
+            fine = generator.integers(0, 6, (30, 40)).astype(np.uint8)
+            coarse = parent[fine]
+            coarse[0, 0] = generator.integers(0, 3)
+            for path, pixels in (
+                (f"{part}/v2.0/labels/{n:02}.png", fine),
+                (f"{part}/v1.2/labels/{n:02}.png", coarse),
+                (f"{part}/images/{n:02}.jpg", np.stack([fine * 40] * 3, axis=-1)),
+            ):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(folder / path)
+    return tmp_path
+
+
+def vistas(root: Path) -> Benchmark:
+    small = replace(recipe("mapillary-leco"), classes=(3, 6), size=10)
+    return small.build(small, root)
+
+
+def test_mapillary_reads_the_official_tree_and_infers_its_transition(vistas_root):
+    benchmark = vistas(vistas_root)
+    assert benchmark.ontology.translate(["lane", "cone", "car"], "v2.0", "v1.2") == ["road", "void", "car"]
+    assert benchmark.evaluated == ("road", "lane", "car", "cone", "void")
+    assert (vistas_root / "mapillary-vistas" / "leco-ontology-20.json").is_file()
+    assert vistas(vistas_root).ontology.fingerprint == benchmark.ontology.fingerprint  # from the kept file
+    split = benchmark.split(0)
+    assert [(len(p.train), len(p.validation)) for p in split.periods] == [(10, 0), (10, 0)]
+
+
+def test_mapillary_images_and_masks_are_scaled_alike(vistas_root):
+    folder = vistas_root / "mapillary-vistas" / "training"
+    classes = mapillary.MaskClasses.load(vistas_root / "mapillary-vistas" / "config_v2.0.json")
+    image = letterbox(folder / "images" / "03.jpg", side=80)
+    mask = mapillary._read_mask(folder / "v2.0" / "labels" / "03.png", side=80, classes=classes)
+    assert image.shape == (3, 80, 80)
+    assert (mask[60:] == -1).all()  # 40x30 becomes 80x60
+    original = torch.from_numpy(np.asarray(Image.open(folder / "v2.0" / "labels" / "03.png")).astype(np.int64))
+    assert torch.equal(mask[:60], original.repeat_interleave(2, 0).repeat_interleave(2, 1))
+
+
+def test_missing_data_gives_one_message_with_the_remedy(tmp_path):
+    for name in set(NAMES) - {"digits-leco"}:
+        with pytest.raises(LecoError, match=f"{name} needs .*, but {tmp_path}.* is not there; ") as error:
+            load(name, tmp_path)
+        assert "\n" not in str(error.value)
+
+
+def test_unknown_benchmarks_and_sizes_are_named(tmp_path):
+    with pytest.raises(LecoError, match=r"'cifar-lecco' is no benchmark; did you mean 'cifar-leco-\d+k'\?"):
+        load("cifar-lecco", tmp_path)
+    with pytest.raises(LecoError, match=r"2 periods of 5000 \+ 1250 samples do not fit 1200 samples"):
+        load("digits-leco", tmp_path, size=5_000).split(0)
+
+
+def test_fetching_stops_at_the_network_and_says_so(tmp_path, monkeypatch):
+    def no_network(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    monkeypatch.setattr("urllib.request.urlretrieve", no_network)
+    with pytest.raises(LecoError, match="CIFAR-100 could not be fetched from http"):
+        cifar.fetch(tmp_path)
+
+
+def test_an_archive_cannot_write_outside_its_folder(tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "x").write_text("x")
+    for name in ("../escaped", "/tmp/escaped-leco", "a/../../escaped"):
+        archive = tmp_path / "bad.tar"
+        with tarfile.open(archive, "w") as content:
+            content.add(tmp_path / "x", arcname="fine")
+            member = tarfile.TarInfo(name)
+            content.addfile(member)
+        with pytest.raises(LecoError, match="refused"):
+            unpack(archive, inside)
+        assert list(inside.iterdir()) == []
+    (tmp_path / "bad.tar").write_bytes(b"not a tar")
+    with pytest.raises(LecoError, match="cannot be unpacked"):
+        unpack(tmp_path / "bad.tar", inside)

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leco import LecoError
+from leco.data.periods import Part, Period, Split, annotate, deal, make_split
+
+
+def long_tailed(seed: int, classes: int = 30, samples: int = 1_000) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    weights = 1.0 / torch.arange(1, classes + 1)
+    return torch.multinomial(weights, samples, replacement=True, generator=generator)
+
+
+@given(st.integers(0, 100), st.integers(1, 4), st.sampled_from(["on top", "within", "none"]))
+def test_periods_are_disjoint_and_of_the_stated_sizes(seed, count, validation):
+    split = make_split("x", [f"v{i}" for i in range(count)], 120, long_tailed(seed), seed, validation)
+    sizes = {"on top": (120, 30), "within": (96, 24), "none": (120, 0)}[validation]
+    every = []
+    for period in split.periods:
+        assert (len(period.train), len(period.validation)) == sizes
+        every += period.train.tolist() + period.validation.tolist()
+    assert len(set(every)) == len(every)
+    assert max(every) < 1_000
+
+
+def test_cifar_10k_has_10000_training_and_2500_validation_samples_balanced_over_classes():
+    labels = torch.arange(50_000) % 100
+    split = make_split("cifar", ["a", "b"], 10_000, labels, seed=0)
+    for period in split.periods:
+        assert (len(period.train), len(period.validation)) == (10_000, 2_500)
+        assert torch.bincount(labels[period.train]).tolist() == [100] * 100
+        assert torch.bincount(labels[period.validation]).tolist() == [25] * 100
+
+
+@given(st.integers(0, 1_000))
+def test_every_set_has_its_proportion_of_every_stratum(seed):
+    strata = long_tailed(seed)
+    parts = deal(strata, [300, 200], torch.Generator().manual_seed(seed))
+    counts = torch.bincount(strata, minlength=30)
+    for part in parts:
+        expected = counts * len(part) / len(strata)
+        assert (torch.bincount(strata[part], minlength=30) - expected).abs().max() <= 2
+
+
+def test_the_same_seed_gives_the_same_split_and_another_seed_another():
+    strata = long_tailed(0)
+    prints = [make_split("x", ["a", "b"], 100, strata, seed).fingerprint for seed in (0, 0, 1)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_pool_that_is_too_small_is_named():
+    with pytest.raises(LecoError, match=r"x: 2 periods of 500 \+ 125 samples do not fit 1000 samples"):
+        make_split("x", ["a", "b"], 500, long_tailed(0), 0)
+
+
+def test_an_index_file_gives_the_same_split_back_and_notices_any_change(tmp_path):
+    split = make_split("x", ["a", "b"], 100, long_tailed(0), 3)
+    path = tmp_path / "split.json"
+    split.save(path)
+    again = Split.load(path)
+    assert (again.name, again.seed, again.fingerprint) == ("x", 3, split.fingerprint)
+    assert torch.equal(again.periods[1].validation, split.periods[1].validation)
+    content = json.loads(path.read_text())
+    content["periods"][0]["train"][0] += 1
+    path.write_text(json.dumps(content))
+    with pytest.raises(LecoError, match=r"the fingerprint is .*, but the indices give"):
+        Split.load(path)
+    for broken in ("{}", "[]", '{"periods": [{"version": "a", "train": ["x"], "validation": []}]}', "{"):
+        path.write_text(broken)
+        with pytest.raises(LecoError, match=r"split\.json"):
+            Split.load(path)
+
+
+@pytest.fixture
+def three() -> Split:
+    parts = torch.arange(30).split(5)
+    return Split("x", 0, tuple(Period(f"v{t}", parts[2 * t], parts[2 * t + 1]) for t in range(3)))
+
+
+def described(part: Part) -> tuple[str, list[int]]:
+    return part.version, part.indices.tolist()
+
+
+def test_label_new_keeps_the_history_with_its_old_labels(three):
+    annotated = annotate(three, 2, "label-new")
+    assert described(annotated.newest) == ("v2", list(range(20, 25)))
+    assert [described(part) for part in annotated.history] == [("v0", list(range(5))), ("v1", list(range(10, 15)))]
+    assert described(annotated.validation) == ("v2", list(range(25, 30)))
+
+
+def test_relabel_old_labels_the_first_samples_anew_and_has_nothing_else(three):
+    annotated = annotate(three, 2, "relabel-old")
+    assert described(annotated.newest) == ("v2", list(range(5)))
+    assert annotated.history == ()
+    assert described(annotated.validation) == ("v2", list(range(5, 10)))
+
+
+def test_all_fine_labels_everything_so_far_anew(three):
+    annotated = annotate(three, 1, "all-fine")
+    assert described(annotated.newest) == ("v1", [*range(5), *range(10, 15)])
+    assert annotated.history == ()
+    assert described(annotated.validation) == ("v1", [*range(5, 10), *range(15, 20)])
+
+
+@pytest.mark.parametrize("strategy", ["label-new", "relabel-old", "all-fine"])
+def test_in_the_first_period_all_strategies_are_one(three, strategy):
+    annotated = annotate(three, 0, strategy)
+    assert described(annotated.newest) == ("v0", list(range(5)))
+    assert annotated.history == ()
+
+
+def test_unknown_strategies_and_periods_are_named(three):
+    with pytest.raises(LecoError, match=r"'label-old' is no annotation strategy; did you mean 'relabel-old'\?"):
+        annotate(three, 1, "label-old")
+    with pytest.raises(LecoError, match="has the periods 0 to 2, not 3"):
+        annotate(three, 3, "label-new")
