@@ -5,7 +5,8 @@
 
 Both sides make float tensors from uint8 arrays, with the same distribution of operations. They are timed on one core
 (one torch thread, one process) and on all (as many torch threads, as many processes of a pool that is already warm
-and holds the images), in turns, so that a busy machine slows both; medians are printed.
+and holds the images), in turns of a few batches, so that a busy machine slows both; medians are printed. Whatever
+else uses the cores while all of them are timed makes torch's threads wait for each other: time on an idle machine.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from leco.data.draws import Draws
 from leco.data.views.randaugment import strong
 
 N, SIDE = 128, 32
+BATCHES = 5  # per turn: a core that has just slept is slow
 Picture = Image.Image
 
 
@@ -112,7 +114,7 @@ def main() -> None:
     """Time both sides in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, help="folder that holds cifar-100-python")
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     arrays = cifar(options.cifar) if options.cifar else photographs()
     images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
@@ -122,29 +124,31 @@ def main() -> None:
         with get_context("spawn").Pool(threads, initializer=hold, initargs=(arrays,)) as pool:
             ours, theirs = race(images, threads, options.repeats, pool)
         print(
-            f"{threads} core(s), {N} images, median of {options.repeats}: "
+            f"{threads} core(s), {N} images, median of {options.repeats} turns: "
             f"ours {N / ours:,.0f} images/s ({ours * 1e3:.2f} ms), "
             f"PIL {N / theirs:,.0f} images/s ({theirs * 1e3:.2f} ms), ratio {theirs / ours:.1f}"
         )
 
 
 def race(images: torch.Tensor, threads: int, repeats: int, pool: Pool) -> tuple[float, float]:
-    """Median seconds of both sides, in turns, after five rounds that do not count."""
+    """Median seconds per batch of both sides; the first turn does not count."""
     torch.set_num_threads(threads)
+    ids = torch.arange(N)
     parts = [slice(i * N // threads, (i + 1) * N // threads) for i in range(threads)]
     ours, theirs = [], []
-    for step in range(repeats + 5):
-        draws = Draws(0, step, torch.arange(N))
+    for turn in range(repeats + 1):
         start = time.perf_counter()
-        strong(images, draws).float().div_(255)
+        for step in range(turn * BATCHES, (turn + 1) * BATCHES):
+            strong(images, Draws(0, step, ids)).float().div_(255)
         middle = time.perf_counter()
-        if threads == 1:
-            pil_views(slice(N))  # in this process: no transfer to pay for
-        else:
-            pool.map(pil_views, parts, chunksize=1)
-        ours.append(middle - start)
-        theirs.append(time.perf_counter() - middle)
-    return statistics.median(ours[5:]), statistics.median(theirs[5:])
+        for _ in range(BATCHES):
+            if threads == 1:
+                pil_views(slice(N))  # in this process: no transfer to pay for
+            else:
+                pool.map(pil_views, parts, chunksize=1)
+        ours.append((middle - start) / BATCHES)
+        theirs.append((time.perf_counter() - middle) / BATCHES)
+    return statistics.median(ours[1:]), statistics.median(theirs[1:])
 
 
 if __name__ == "__main__":

@@ -95,6 +95,10 @@ class Ontology:
     def _position(self) -> dict[str, int]:
         return {version.name: position for position, version in enumerate(self.versions)}
 
+    @cached_property
+    def _transitions(self) -> dict[tuple[int, int], Transition]:
+        return {}  # every batch asks for them
+
     def position(self, version: str) -> int:
         """How many versions came before this one."""
         if version not in self._position:
@@ -120,10 +124,12 @@ class Ontology:
         first, last = self.position(old), self.position(new)
         if first > last:
             raise LecoError(f"{new} is older than {old}: transitions lead from the newer version to the older")
-        whole = Transition.identity(self.versions[first])
-        for step in self.steps[first:last]:
-            whole = whole.then(step)
-        return whole
+        if (first, last) not in self._transitions:
+            whole = Transition.identity(self.versions[first])
+            for step in self.steps[first:last]:
+                whole = whole.then(step)
+            self._transitions[first, last] = whole
+        return self._transitions[first, last]
 
     def evidence(self) -> "Evidence":
         """Every label of every version as evidence about the newest classes."""

@@ -1,9 +1,6 @@
 """Real images: scikit-learn's photographs everywhere, CIFAR-100 where it is there."""
 
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +9,6 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from torch import Tensor
-
-
-@pytest.fixture(scope="session")
-def cifar_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that holds cifar-100-python: LECO_CIFAR, or unpacked once per session."""
-    if "LECO_CIFAR" in os.environ:
-        return Path(os.environ["LECO_CIFAR"])
-    root = tmp_path_factory.mktemp("cifar")
-    subprocess.run([sys.executable, data_root / "cifar100" / "unpack", root], check=True, capture_output=True)
-    return root
 
 
 @pytest.fixture(scope="session")

@@ -107,11 +107,11 @@ def resample(images: Tensor, boxes: Tensor, size: int) -> Tensor:
     return resized.round().clamp(0, 255).byte()
 
 
-def resampling_weights(start: Tensor, length: Tensor, pixels: int, size: int) -> Tensor:
-    """How much each of `pixels` source pixels counts in each of `size` results: (n, size, pixels), rows sum to one."""
+def resampling_weights(start: Tensor, length: Tensor, edge: int, size: int) -> Tensor:
+    """How much each of `edge` source pixels counts in each of `size` results: (n, size, edge), rows sum to one."""
     step = (length / size)[:, None, None]
     centre = start[:, None, None] + (arange(size, start)[:, None] + 0.5) * step
-    source = arange(pixels, start) + 0.5
+    source = arange(edge, start) + 0.5
     weights = (1 - (source - centre).abs() / step.clamp(min=1)).clamp(min=0)
     return F.normalize(weights, p=1, dim=2)
 

@@ -1,0 +1,83 @@
+"""`leco data`, as a user would run it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def leco(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "leco", "data", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def test_list_names_every_benchmark_and_what_it_needs():
+    result = leco("list")
+    assert result.returncode == 0, result.stderr
+    for name in ("digits-leco", "cifar-leco-10k", "inat-4tp-leco", "mapillary-leco-2.5k", "camvid-leco", "cub-leco"):
+        assert name in result.stdout
+
+
+def test_show_writes_a_contact_sheet_and_the_long_tail(tmp_path):
+    result = leco("show", "digits-leco", "-o", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "200 + 50" in result.stdout
+    for kind in ("samples", "classes"):
+        with Image.open(tmp_path / f"digits-leco-{kind}.png") as picture:
+            assert picture.width > 300
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["cub-leco", "camvid-leco"])
+def test_show_takes_features_and_masks(name, data_root, tmp_path):
+    result = leco("show", name, "--data", data_root, "-o", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / f"{name}-samples.png").exists() == (name == "camvid-leco")
+    assert (tmp_path / f"{name}-classes.png").exists()
+
+
+def test_split_writes_an_index_file_that_is_the_same_for_the_same_seed(tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        assert leco("split", "digits-leco", "--seed", seed, "-o", tmp_path / f"{name}.json").returncode == 0
+    prints = [json.loads((tmp_path / f"{name}.json").read_text())["fingerprint"] for name in "abc"]
+    assert prints[0] == prints[1] != prints[2]
+
+
+BAD = {
+    "unknown": (["show", "digit-leco"], "'digit-leco' is no benchmark; did you mean 'digits-leco'?"),
+    "missing": (["show", "cifar-leco"], "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/meta is not there"),
+    "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: there is no such folder"),
+    "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "do not fit 1200 samples"),
+    "not to be fetched": (["fetch", "inat-leco"], "inat-leco cannot be fetched: it needs Semi-iNat 2021"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
+    arguments, message = BAD[case]
+    result = leco(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_lists_all_problems_at_once_and_can_skip_them(tmp_path):
+    (tmp_path / "o.yaml").write_text("versions:\n  - {name: v1, classes: [dog]}\n  - {name: v2, classes: [dog, cat]}\n")
+    for name in "abc":
+        Image.fromarray(np.full((4, 4, 3), ord(name), dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    (tmp_path / "c.png").write_bytes((tmp_path / "c.png").read_bytes()[:40])
+    rows = ["image,label,version", "a.png,dog,v1", "b.png,dgo,v2", "c.png,cat,v2", "d.png,cat,v3", "../e.png,cat,v2"]
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    result = leco("check", "labels.csv", "--ontology", "o.yaml", cwd=tmp_path)
+    assert result.returncode == 2
+    for row in ("row 3", "row 4", "row 5", "row 6"):
+        assert row in result.stderr
+    assert "did you mean 'dog'?" in result.stderr
+    skipped = leco("check", "labels.csv", "--ontology", "o.yaml", "--skip-bad", cwd=tmp_path)
+    assert skipped.returncode == 0, skipped.stderr
+    assert "left out 4 of 5 rows" in skipped.stdout
