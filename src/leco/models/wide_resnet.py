@@ -1,0 +1,62 @@
+"""Wide residual networks as FixMatch defines them (Zagoruyko and Komodakis 2016; Sohn et al. 2020)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leco.errors import LecoError
+
+# FixMatch's choices, which differ from the usual ones.
+SLOPE = 0.1
+MOMENTUM = 0.001
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions, each after BatchNorm and leaky ReLU, and a shortcut around them."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int, activate_shortcut: bool) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(channels_in, momentum=MOMENTUM)
+        self.conv1 = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels_out, momentum=MOMENTUM)
+        self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
+        same = channels_in == channels_out and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
+        # In the first block of the network, the shortcut, too, sees the activated input.
+        self.activate_shortcut = activate_shortcut and not same
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels_in, h, w) -> (n, channels_out, h / stride, w / stride)."""
+        activated = F.leaky_relu(self.norm1(x), SLOPE)
+        hidden = F.leaky_relu(self.norm2(self.conv1(activated)), SLOPE)
+        shortcut: Tensor = self.shortcut(activated if self.activate_shortcut else x)
+        residual: Tensor = self.conv2(hidden)
+        return shortcut + residual
+
+
+class WideResNet(nn.Module):
+    """WRN-depth-width up to its pooled features, (n, 64 * width)."""
+
+    def __init__(self, depth: int, width: int, in_channels: int = 3) -> None:
+        if depth < 10 or (depth - 4) % 6 or width < 1:
+            raise LecoError(f"wrn-{depth}-{width}: the depth must be 10, 16, 22, 28, …, the width at least 1")
+        super().__init__()
+        channels = [16, 16 * width, 32 * width, 64 * width]
+        self.stem = nn.Conv2d(in_channels, channels[0], 3, padding=1, bias=False)
+        blocks = []
+        for group in range(3):
+            for number in range((depth - 4) // 6):
+                first = number == 0
+                channels_in = channels[group] if first else channels[group + 1]
+                stride = 2 if first and group > 0 else 1
+                blocks.append(Block(channels_in, channels[group + 1], stride, activate_shortcut=first and group == 0))
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(channels[3], momentum=MOMENTUM)
+        self.num_features = channels[3]
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, c, h, w) -> (n, 64 * width)."""
+        maps = F.leaky_relu(self.norm(self.blocks(self.stem(images))), SLOPE)
+        return maps.mean(dim=(2, 3))

@@ -1,0 +1,30 @@
+"""The exponential moving average of the weights, which is what is evaluated (appendix E of the paper)."""
+
+import copy
+
+import torch
+from torch import nn
+
+
+class Average:
+    """A copy of a model whose weights follow it slowly.
+
+    With a decay of 0.999, weights of the first steps would dominate a run of a few hundred; `warm_up` lets the decay
+    grow as (1 + k) / (10 + k) until it is reached. Buffers (BatchNorm's statistics) are copied, as FixMatch does.
+    """
+
+    def __init__(self, model: nn.Module, decay: float = 0.999, warm_up: bool = True) -> None:
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.decay, self.warm_up = decay, warm_up
+
+    def decay_at(self, step: int) -> float:
+        """The share of the old average that step number `step` (from 0) keeps."""
+        return min(self.decay, (1 + step) / (10 + step)) if self.warm_up else self.decay
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Follow the model after one step."""
+        ours, theirs = tuple(self.model.parameters()), tuple(p.detach() for p in model.parameters())
+        torch._foreach_lerp_(ours, theirs, 1 - self.decay_at(step))
+        for mine, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
+            mine.copy_(buffer)

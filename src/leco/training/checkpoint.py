@@ -1,0 +1,90 @@
+"""Checkpoints that survive being killed while written: the last good one is always there.
+
+Tensors are safetensors, the rest is JSON; nothing is pickled.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from leco.errors import LecoError
+
+_NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that a broken one leaves the other
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state of a run after some steps."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    notes: dict[str, Any]  # whatever JSON can hold
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write over the older of the two checkpoints, atomically."""
+    steps = {name: _step_of(folder / f"{name}.safetensors") for name in _NAMES}
+    name = min(_NAMES, key=lambda name: steps[name])
+    meta = {"leco": json.dumps({"step": checkpoint.step, "notes": checkpoint.notes})}
+    tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
+    write_bytes(folder / f"{name}.safetensors", save_tensors(tensors, metadata=meta))
+
+
+def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be read, and what is wrong with those that cannot."""
+    found: list[Checkpoint] = []
+    problems: list[str] = []
+    for name in _NAMES:
+        path = folder / f"{name}.safetensors"
+        if not path.is_file():
+            continue
+        try:
+            raw = path.read_bytes()
+            meta = json.loads(_metadata(raw)["leco"])
+            found.append(Checkpoint(int(meta["step"]), load_tensors(raw), meta["notes"]))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            problems.append(f"{path}: cannot be read ({error}); an earlier checkpoint is used")
+    return max(found, key=lambda c: c.step, default=None), problems
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, even if the machine stops."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _step_of(path: Path) -> int:
+    """The step of a checkpoint, -1 where there is none that can be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            raw = head + file.read(int.from_bytes(head, "little"))
+        return int(json.loads(_metadata(raw)["leco"])["step"])
+    except (OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
+        return -1
+
+
+def _metadata(raw: bytes) -> dict[str, str]:
+    """Read the header of a safetensors file: its length in eight bytes, then JSON."""
+    length = int.from_bytes(raw[:8], "little")
+    if length > len(raw) - 8:
+        raise ValueError("the file is shorter than its header says")
+    metadata: dict[str, str] = json.loads(raw[8 : 8 + length])["__metadata__"]
+    return metadata
