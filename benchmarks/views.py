@@ -10,7 +10,6 @@ else uses the cores while all of them are timed makes torch's threads wait for e
 """
 
 import argparse
-import pickle
 import random
 import statistics
 import time
@@ -21,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from sklearn.datasets import load_sample_images
 from torchvision.transforms import Compose, RandomCrop, RandomHorizontalFlip, ToTensor
 
+from leco.data.benchmarks import load
 from leco.data.draws import Draws
 from leco.data.views.randaugment import strong
 
@@ -73,8 +73,8 @@ def pil_randaugment(image: Picture) -> Picture:
 def pil_cutout(image: Picture) -> Picture:
     """A grey square of half the side around a uniform centre."""
     side = image.width // 2
-    left, top = (int(random.random() * length - side / 2) for length in image.size)
-    image.paste((127, 127, 127), (max(left, 0), max(top, 0), left + side, top + side))
+    left, top = (int(max(0, random.random() * length - side / 2)) for length in image.size)
+    ImageDraw.Draw(image).rectangle((left, top, min(SIDE, left + side), min(SIDE, top + side)), (127, 127, 127))
     return image
 
 
@@ -97,8 +97,8 @@ def pil_views(part: slice) -> np.ndarray:
 
 def cifar(root: Path) -> list[np.ndarray]:
     """The first images of CIFAR-100's test set."""
-    content = pickle.loads((root / "cifar-100-python" / "test").read_bytes(), encoding="bytes")
-    return list(content[b"data"][:N].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1).copy())
+    images = load("cifar-leco", root).test.inputs.read(torch.arange(N))
+    return list(images.permute(0, 2, 3, 1).contiguous().numpy())
 
 
 def photographs() -> list[np.ndarray]:

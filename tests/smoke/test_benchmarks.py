@@ -15,7 +15,9 @@ from PIL import Image
 from leco import LecoError
 from leco.data.archives import unpack
 from leco.data.benchmarks import NAMES, Benchmark, cifar, load, mapillary, recipe
+from leco.data.draws import Draws
 from leco.data.periods import Part, annotate
+from leco.data.samples import InMemory
 from leco.data.squares import letterbox
 from leco.data.streams import Steps, loader
 
@@ -89,7 +91,8 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     content = pickle.dumps(Evil())
-    (folder / "meta").write_bytes(content)
+    for name in ("meta", "train", "test"):
+        (folder / name).write_bytes(content)
     with pytest.raises(LecoError, match="is not the official file"):
         load("cifar-leco", tmp_path)
     # Even with the sum of an official file, nothing but data may be built.
@@ -125,10 +128,13 @@ def inat_root(data_root: Path, tmp_path: Path) -> Path:
     for name, count in (("l_train", 5), ("u_train_in", 7), ("val", 1)):
         lines = [f"{name}/{label}/{n}.jpg {label}" for label in range(810) for n in range(count)]
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-        for line in [*lines[:60], lines[-1]]:
+        for number, line in enumerate(lines):
             path = folder / line.split()[0]
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (40, 30), (int(line.split()[1]) % 256, 9, 9)).save(path)
+            if number < 60:
+                Image.new("RGB", (40, 30), (int(line.split()[1]) % 256, 9, 9)).save(path)
+            else:
+                path.symlink_to(folder / lines[0].split()[0])  # enough to be there
     return tmp_path
 
 
@@ -140,7 +146,7 @@ def test_inat_reads_the_official_lists_and_deals_every_class_to_every_period(ina
     assert [len(v) for v in benchmark.ontology.versions] == list(benchmark.recipe.classes)
     for period in split.periods:
         assert (len(period.train), len(period.validation)) == (size * 4 // 5, size // 5)  # validation lies within
-        assert len(benchmark.strata[period.train].unique()) > 750
+        assert len(benchmark.strata[period.train].unique()) == 810
     image = benchmark.pool.inputs.read(torch.tensor([3]))
     assert image.shape == (1, 3, 256, 256)
     assert len(benchmark.test) == 810
@@ -167,20 +173,25 @@ def test_inat_streams_images_through_workers(inat_root):
 @pytest.mark.data
 def test_wrong_inat_lists_are_named(inat_root):
     path = inat_root / "semi-inat-2021" / "val.txt"
-    for line, message in (("val/0/0.jpg 810", "0 to 809"), ("../x.jpg 3", "leaves the folder"), ("x", "val.txt:1")):
+    for line, message in (
+        ("val/0/0.jpg 810", "0 to 809"),
+        ("../x.jpg 3", "leaves the folder"),
+        ("x", "val.txt:1"),
+        ("x " + "9" * 5000, "val.txt:1"),
+    ):
         path.write_text(line + "\n")
         with pytest.raises(LecoError, match=message):
             load("inat-leco", inat_root, size=4_000)
     (inat_root / "semi-inat-2021" / "u_train_in.txt").unlink()
-    with pytest.raises(LecoError, match=r"u_train_in\.txt is not there; get images and lists from"):
+    with pytest.raises(LecoError, match=r"u_train_in\.txt is not there; get the images and the label lists"):
         load("inat-leco", inat_root, size=4_000)
 
 
 @pytest.fixture
 def vistas_root(tmp_path: Path) -> Path:
-    """A made-up Mapillary tree: road is split, void carved; labelled twice, with one pixel of noise."""
+    """A made-up Mapillary tree: road is split, void carved, car and truck merged; labelled twice, with some noise."""
     folder = tmp_path / "mapillary-vistas"
-    old, new = ["road", "car", "void"], ["road", "lane", "car", "cone", "void", "ego"]
+    old, new = ["road", "car", "void", "truck"], ["road", "lane", "vehicle", "cone", "void", "ego"]
     labels = [{"name": name, "evaluate": name != "ego"} for name in new]
     for version, content in (("v1.2", [{"name": name} for name in old]), ("v2.0", labels)):
         folder.mkdir(exist_ok=True)
@@ -192,6 +203,7 @@ def vistas_root(tmp_path: Path) -> Path:
             fine = generator.integers(0, 6, (30, 40)).astype(np.uint8)
             coarse = parent[fine]
             coarse[0, 0] = generator.integers(0, 3)
+            coarse[(fine == 2) & (generator.random(fine.shape) < 0.3)] = 3
             for path, pixels in (
                 (f"{part}/v2.0/labels/{n:02}.png", fine),
                 (f"{part}/v1.2/labels/{n:02}.png", coarse),
@@ -203,18 +215,106 @@ def vistas_root(tmp_path: Path) -> Path:
 
 
 def vistas(root: Path) -> Benchmark:
-    small = replace(recipe("mapillary-leco"), classes=(3, 6), size=10)
+    small = replace(recipe("mapillary-leco"), classes=(4, 6), size=10)
     return small.build(small, root)
 
 
 def test_mapillary_reads_the_official_tree_and_infers_its_transition(vistas_root):
     benchmark = vistas(vistas_root)
-    assert benchmark.ontology.translate(["lane", "cone", "car"], "v2.0", "v1.2") == ["road", "void", "car"]
-    assert benchmark.evaluated == ("road", "lane", "car", "cone", "void")
+    assert benchmark.ontology.translate(["lane", "cone", "vehicle"], "v2.0", "v1.2") == ["road", "void", "car"]
+    assert benchmark.evaluated == ("road", "lane", "vehicle", "cone", "void")
+    assert benchmark.ontology["v2.0"].ignored == ("truck",)  # merged: its pixels say nothing
     assert (vistas_root / "mapillary-vistas" / "leco-ontology-20.json").is_file()
     assert vistas(vistas_root).ontology.fingerprint == benchmark.ontology.fingerprint  # from the kept file
     split = benchmark.split(0)
     assert [(len(p.train), len(p.validation)) for p in split.periods] == [(10, 0), (10, 0)]
+
+
+def test_mapillary_batches_hold_both_versions(vistas_root, monkeypatch):
+    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
+    benchmark = vistas(vistas_root)
+    evidence = benchmark.ontology.evidence()
+    annotated = annotate(benchmark.split(0), 1, "label-new")
+    step = next(loader(Steps(benchmark.pool, annotated, evidence, 4, 0, 1)))
+    assert step.history.rows.shape == (4, 40, 40)
+    assert step.history.sizes.tolist() == [[30, 40]] * 4
+    assert step.new.labels["v1.2"].max() < 4
+
+
+def test_wrong_mapillary_trees_are_named(vistas_root):
+    folder = vistas_root / "mapillary-vistas"
+    vistas(vistas_root)
+    config = json.loads((folder / "config_v2.0.json").read_text())
+    config["labels"][0]["name"] = "highway"
+    (folder / "config_v2.0.json").write_text(json.dumps(config))
+    with pytest.raises(LecoError, match="was inferred for other classes than the configs"):
+        vistas(vistas_root)
+    (folder / "leco-ontology-20.json").unlink()
+    Image.new("L", (10, 10)).save(folder / "training" / "v2.0" / "labels" / "05.png")
+    with pytest.raises(LecoError, match=r"05\.png: is 10x10, but .* is 40x30"):
+        vistas(vistas_root)
+    (folder / "validation" / "v1.2" / "labels" / "02.png").unlink()
+    (folder / "training" / "v2.0" / "labels" / "05.png").unlink()
+    with pytest.raises(LecoError, match=r"05\.png is not there; 1 masks lack"):
+        vistas(vistas_root)
+
+
+BAD_CUB = {
+    "not an archive": (b"junk", "is not the archive of features"),
+    "no test set": ({"train_x": np.zeros((5, 2)), "train_y": np.zeros(5, int)}, "is not the archive of features"),
+    "labels of another length": ({"test_y": np.zeros(3, int)}, "are not vectors and classes"),
+    "labels that are no classes": ({"test_y": np.full(4, 0.5)}, "are not vectors and classes"),
+    "labels beyond the taxonomy": ({"test_y": np.full(4, 9)}, "test_y must be 0 to 1"),
+    "values too large": ({"test_x": np.full((4, 2), 1e300)}, "values that are not finite"),
+    "vectors of another length": ({"test_x": np.zeros((4, 3))}, "vectors of another length"),
+    "pickled objects": ({"test_x": np.array([object()] * 4)}, "is not the archive of features"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CUB)
+def test_wrong_features_are_named(case, tmp_path):
+    content, message = BAD_CUB[case]
+    folder = tmp_path / "cub200-features"
+    folder.mkdir()
+    (folder / "taxonomy.csv").write_text("species,family,order\nA a,A,X\nB b,B,X\n")
+    good = {
+        "train_x": np.zeros((5, 2)),
+        "train_y": np.zeros(5, int),
+        "test_x": np.zeros((4, 2)),
+        "test_y": np.zeros(4, int),
+    }
+    if isinstance(content, bytes):
+        (folder / "features.npz").write_bytes(content)
+    else:
+        arrays = content if case == "no test set" else good | content
+        np.savez(folder / "features.npz", **arrays, allow_pickle=True) if case == "pickled objects" else np.savez(
+            folder / "features.npz", **arrays
+        )
+    with pytest.raises(LecoError, match=message) as error:
+        load("cub-leco", tmp_path)
+    assert "features.npz" in str(error.value)
+
+
+BAD_CAMVID = {
+    "no val": ({"train": ["a"]}, "needs lists of frames"),
+    "a list": (["a"], "needs lists of frames"),
+    "a way out": ({"train": ["../../x"], "val": ["a"]}, "needs lists of frames"),
+    "the same frame twice": ({"train": ["a"], "val": ["a"]}, "a frame stands there twice"),
+    "not JSON": (None, r"split\.json:1: this is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CAMVID)
+def test_wrong_frame_lists_are_named(case, tmp_path):
+    content, message = BAD_CAMVID[case]
+    folder = tmp_path / "camvid"
+    for name in ("images", "labels"):
+        (folder / name).mkdir(parents=True)
+    (folder / "classes.csv").write_text("id,name,group\n0,Road,Ground\n1,Void,\n")
+    (folder / "split.json").write_text("{" if content is None else json.dumps(content))
+    with pytest.raises(LecoError, match=message) as error:
+        load("camvid-leco", tmp_path)
+    assert "split.json" in str(error.value)
 
 
 def test_mapillary_images_and_masks_are_scaled_alike(vistas_root):
@@ -252,6 +352,26 @@ def test_fetching_stops_at_the_network_and_says_so(tmp_path, monkeypatch):
         cifar.fetch(tmp_path)
 
 
+def test_a_pool_may_use_a_stored_split_that_fits_it(tmp_path):
+    benchmark = load("digits-leco", tmp_path)
+    split = benchmark.split(3)
+    split.save(tmp_path / "s.json")
+    assert benchmark.stored_split(tmp_path / "s.json").fingerprint == split.fingerprint
+    load("digits-leco", tmp_path, size=400).split(0).save(tmp_path / "large.json")
+    small = replace(benchmark, pool=replace(benchmark.pool, inputs=InMemory(torch.zeros(100, 1, 8, 8))))
+    with pytest.raises(LecoError, match="is beyond the 100 samples of digits-leco"):
+        small.stored_split(tmp_path / "large.json")
+
+
+def test_features_are_disturbed_by_their_own_measure(tmp_path):
+    benchmark = load("digits-leco", tmp_path)
+    spread = torch.randn(2_000, 3) * torch.tensor([0.1, 1.0, 10.0])
+    pool = replace(benchmark.pool, inputs=InMemory(spread))
+    features = replace(benchmark, recipe=replace(benchmark.recipe, task="features"), pool=pool)
+    noise = features.views().weak(spread, Draws(0, 0, torch.arange(2_000))) - spread
+    torch.testing.assert_close(noise.std(dim=0) / spread.std(dim=0), torch.full((3,), 0.05), atol=0.005, rtol=0)
+
+
 def test_an_archive_cannot_write_outside_its_folder(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -260,11 +380,26 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
         archive = tmp_path / "bad.tar"
         with tarfile.open(archive, "w") as content:
             content.add(tmp_path / "x", arcname="fine")
-            member = tarfile.TarInfo(name)
+            content.addfile(tarfile.TarInfo(name))
+        with pytest.raises(LecoError, match="refused"):
+            unpack(archive, inside)
+        assert list(inside.iterdir()) == []
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+        with tarfile.open(archive, "w") as content:
+            content.add(tmp_path / "x", arcname="fine")
+            member = tarfile.TarInfo("link")
+            member.type, member.linkname = kind, "fine"
             content.addfile(member)
         with pytest.raises(LecoError, match="refused"):
             unpack(archive, inside)
         assert list(inside.iterdir()) == []
+    with tarfile.open(archive, "w") as content:
+        content.add(tmp_path / "x", arcname="fine")
+    unpack(archive, inside)
+    assert (inside / "fine").read_text() == "x"
+    with pytest.raises(LecoError, match="is there already"):
+        unpack(archive, inside)
+    (inside / "fine").unlink()
     (tmp_path / "bad.tar").write_bytes(b"not a tar")
     with pytest.raises(LecoError, match="cannot be unpacked"):
         unpack(tmp_path / "bad.tar", inside)

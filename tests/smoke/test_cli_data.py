@@ -49,10 +49,12 @@ def test_split_writes_an_index_file_that_is_the_same_for_the_same_seed(tmp_path)
 
 BAD = {
     "unknown": (["show", "digit-leco"], "'digit-leco' is no benchmark; did you mean 'digits-leco'?"),
-    "missing": (["show", "cifar-leco"], "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/meta is not there"),
+    "missing": (["show", "cifar-leco"], "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/train is not there"),
     "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: there is no such folder"),
     "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "do not fit 1200 samples"),
     "not to be fetched": (["fetch", "inat-leco"], "inat-leco cannot be fetched: it needs Semi-iNat 2021"),
+    "nothing to fetch": (["fetch", "digits-leco"], "it needs nothing; nothing has to be"),
+    "no split": (["show", "digits-leco", "--split", "s.json"], "s.json: there is no such file"),
 }
 
 

@@ -1,5 +1,6 @@
 """`leco data check`: whether own data can be trained on, and what is in them."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 40
 
 
-def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool) -> None:
+def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool, root: Path | None = None) -> None:
     """Check a manifest, or a folder of images per version and class; list every problem at once."""
     from leco.data.cells import SPLITS
     from leco.ontology.ontology import Ontology
 
     history = Ontology.load(ontology)
     try:
-        found, problems = _read(manifest, history, skip_bad, decode)
+        found, problems = _read(manifest, history, skip_bad, decode, root)
     except LecoError as error:
         headline, *lines = str(error).split("\n")
         for line in lines:
@@ -46,17 +47,25 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool)
         print_table(headings, rows, right=(2, 3))
     if found.labels:
         _print_classes(found, history)
+    for split in ("val", "test"):
+        older = int(((found.split == split) & _labelled(found) & ~_labelled(found, history.newest.name)).sum())
+        if older:
+            typer.echo(
+                f"note: {older:,} {split} samples have no label of {history.newest.name}, so cannot be scored there"
+            )
     typer.echo("ok" if decode else "ok, as far as can be seen without decoding the files")
 
 
-def _read(manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool) -> "tuple[Manifest, Problems]":
+def _read(
+    manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool, root: Path | None
+) -> "tuple[Manifest, Problems]":
     from rich.console import Console
     from rich.progress import Progress
 
     from leco.data.image_folder import image_folder
     from leco.data.manifest import read_manifest
 
-    read = image_folder if manifest.is_dir() else read_manifest
+    read = image_folder if manifest.is_dir() else partial(read_manifest, root=root)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading files", total=None)
@@ -67,14 +76,15 @@ def _read(manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool) ->
         return read(manifest, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
 
 
-def _labelled(manifest: "Manifest") -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def _labelled(manifest: "Manifest", version: str | None = None) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Which samples have a label of a version, or of any."""
     import numpy as np
 
     labelled = np.zeros(len(manifest), dtype=bool)
-    for labels in manifest.labels.values():
-        labelled |= labels >= 0
-    for masks in manifest.masks.values():
-        labelled |= np.array([bool(mask) for mask in masks])
+    for name, labels in manifest.labels.items():
+        labelled |= (labels >= 0) & (version in (None, name))
+    for name, masks in manifest.masks.items():
+        labelled |= np.array([bool(mask) for mask in masks]) & (version in (None, name))
     return labelled
 
 

@@ -219,7 +219,7 @@ def _report(colabels: "CoLabels", found: "list[Parent]") -> None:
         typer.echo(f"… and {len(doubtful) - _MOST_ROWS} more")
     childless = sorted(set(colabels.old) - {p.parent for p in found})
     if childless:
-        typer.echo(f"old classes that are the majority parent of none: {', '.join(childless)}")
+        typer.echo(f"old classes that are the majority parent of none: {_few(tuple(childless))}")
 
 
 def _few(names: tuple[str, ...]) -> str:

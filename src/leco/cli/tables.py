@@ -7,7 +7,7 @@ def print_table(headings: list[str], rows: list[list[str]], right: tuple[int, ..
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=not number)
     for row in rows:

@@ -82,15 +82,16 @@ def _encode(version: Version, label: str, removed: NDArray[np.bool_], newest: st
     return index
 
 
-def check_splits_and_periods(table: Table) -> Iterator[Problem]:
-    """A split is train, val or test; a period a whole number; either may be empty."""
+def check_splits_and_periods(table: Table, periods: int) -> Iterator[Problem]:
+    """A split is train, val or test; a period a whole number below `periods`; either may be empty."""
     for place, split in enumerate(table["split"]):
         if split and split not in SPLITS:
             fault = Fault("bad split", f"{split!r} is not a split", partial(nearest, split, SPLITS))
             yield table.problem(place, fault)
     for place, period in enumerate(table["period"]):
-        if period and not is_period(period):
-            yield table.problem(place, Fault("bad period", f"period {period!r} is not a whole number from 0 on"))
+        if period and not (is_period(period) and int(period) < periods):
+            message = f"period {period!r} is not a whole number from 0 to {periods - 1}: there is one per version"
+            yield table.problem(place, Fault("bad period", message))
 
 
 def is_period(text: str) -> bool:

@@ -14,6 +14,7 @@ from leco.errors import LecoError
 
 _ROW = re.compile(r"(.+\.npy)#([0-9]{1,18})", re.IGNORECASE | re.DOTALL)
 _AT_ONCE = 4_000_000  # numbers
+_LONGEST = 1_000_000  # numbers of one vector
 
 Tick = Callable[[int, int], object]
 
@@ -92,9 +93,10 @@ def _open(path: Path) -> NDArray[Any]:
         raise LecoError(f"{path}: is an archive of arrays (.npz), not a .npy array")
     if array.dtype.kind not in "fiu":
         raise LecoError(f"{path}: holds {array.dtype}, not numbers")
-    if array.ndim not in (1, 2) or not array.shape[-1]:
+    if array.ndim not in (1, 2) or not array.size or array.shape[-1] > _LONGEST:
         raise LecoError(
-            f"{path}: has the shape {array.shape}; one vector, or a table with a vector in each row, is meant"
+            f"{path}: has the shape {array.shape}; one vector, or a table with a vector in each row, is meant, of at "
+            f"most {_LONGEST:,} numbers each"
         )
     return array
 

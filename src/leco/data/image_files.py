@@ -96,7 +96,8 @@ def _refuse(image: "Image.Image") -> None:
         raise _RefusedError(f"holds {frames} frames; save the one that is meant as an image of its own")
     if image.mode == "CMYK":
         raise _RefusedError(f"is CMYK, whose colours depend on a printer; {_REMEDY}")
-    if image.mode not in _EIGHT_BIT or _SIXTEEN_BIT.search(str(getattr(image, "tile", ""))):
+    deep_tiff = max(getattr(image, "tag_v2", {}).get(258, (8,))) > 8  # also where each colour is a plane of its own
+    if image.mode not in _EIGHT_BIT or deep_tiff or _SIXTEEN_BIT.search(str(getattr(image, "tile", ""))):
         deep = "more than 8 bits per channel" if image.mode in _EIGHT_BIT else f"the pixel format {image.mode}"
         raise _RefusedError(f"has {'16-bit pixels' if image.mode.startswith('I') else deep}; {_REMEDY}")
 

@@ -40,9 +40,10 @@ def image_folder(
                 name = file.relative_to(root).as_posix()
                 if file.suffix.lower() in SUFFIXES:
                     cells.append((name, inner.name, version, split))
+                elif file.is_dir():
+                    _refuse_all(root, file, "lies in a folder inside a class", "not an image", stray)
                 else:
-                    what = "is a folder inside a class" if file.is_dir() else f"is not one of {', '.join(SUFFIXES)}"
-                    stray.append(Problem(None, name, what, "not an image"))
+                    stray.append(Problem(None, name, f"is not one of {', '.join(SUFFIXES)}", "not an image"))
     columns = zip(*cells, strict=True) if cells else [()] * 4
     named = dict(zip(("image", "label", "version", "split"), (list(column) for column in columns), strict=True))
     return build_manifest(Table(root, named), stray, root, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
@@ -60,17 +61,24 @@ def _version_folders(root: Path, ontology: Ontology, stray: list[Problem]) -> It
             elif inner.name in names:
                 yield split, inner.name, inner
             elif (split, inner.name) != ("train", "test"):
-                path = inner.relative_to(root).as_posix()
-                message = f"is not named after a version of {ontology.name}{nearest(inner.name, names)}"
-                stray.append(Problem(None, path, message, "unknown version"))
+                message = f"lies in a folder not named after a version of {ontology.name}{nearest(inner.name, names)}"
+                _refuse_all(root, inner, message, "unknown version", stray)
 
 
 def _entries(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
+def _refuse_all(root: Path, folder: Path, message: str, kind: str, stray: list[Problem]) -> None:
+    """Every image below a folder is left out, and counted; an empty folder counts itself."""
+    below = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES] or [folder]
+    stray.extend(Problem(None, path.relative_to(root).as_posix(), message, kind) for path in below)
+
+
 def _refuse_image(root: Path, file: Path, stray: list[Problem]) -> None:
     """An image beside the folders has no class; other files there (a licence, the ontology) are nobody's sample."""
-    if file.suffix.lower() in SUFFIXES:
+    if file.is_symlink() and not file.exists():
+        stray.append(Problem(None, file.relative_to(root).as_posix(), "is a link that leads nowhere", "missing file"))
+    elif file.suffix.lower() in SUFFIXES:
         message = "lies outside the folders VERSION/CLASS, so it has no label"
         stray.append(Problem(None, file.relative_to(root).as_posix(), message, "no label"))

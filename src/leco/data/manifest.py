@@ -77,7 +77,7 @@ def build_manifest(
         problems.extend(whole)
         problems.raise_any()  # without its columns, no row can be skipped
     problems.extend(check_versions(table, ontology))
-    problems.extend(check_splits_and_periods(table))
+    problems.extend(check_splits_and_periods(table, len(ontology.versions)))
     codes, wrong = encode_labels(table, ontology)
     problems.extend(wrong)
 
@@ -87,7 +87,13 @@ def build_manifest(
     problems.extend(wrong)
     numbers = {path: number for number, path in enumerate(dict.fromkeys(path for path in inputs if path))}
     samples = [numbers.get(path, -1) for path in inputs]
-    problems.extend(check_repeats(table, samples, masks if table.target == "mask" else table["label"]))
+    # A class may be called by its name or its id: what counts is which one it is.
+    handles = {version.name: version.handles for version in ontology.versions}
+    named = [
+        handles[version][code] if code >= 0 and version in handles else label
+        for code, label, version in zip(codes.tolist(), table["label"], table["version"], strict=True)
+    ]
+    problems.extend(check_repeats(table, samples, masks if table.target == "mask" else named))
     splits, wrong = resolve_splits(table, samples)
     problems.extend(wrong)
     periods, wrong = resolve_periods(table, samples)

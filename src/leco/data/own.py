@@ -10,9 +10,9 @@ from torch import Tensor
 from leco.data.feature_files import load_features
 from leco.data.manifest import Manifest
 from leco.data.mask_files import decode_mask
-from leco.data.periods import Annotated, Part, deal
+from leco.data.periods import Annotated, Part, deal, seeded
 from leco.data.samples import Column, Files, InMemory, Samples
-from leco.data.squares import letterbox, letterbox_mask, middle_square
+from leco.data.squares import letterbox, letterbox_mask, letterbox_size, middle_square
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
@@ -22,28 +22,38 @@ _IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
 
 def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
     """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
+    if manifest.masks:
+        return _segmentation(manifest, ontology, side)
     labels: dict[str, Column] = {}
     for version in ontology.versions:
-        if manifest.masks:
-            drawn = manifest.masks.get(version.name, ("",) * len(manifest))
-            paths = [manifest.root / mask if mask else Path() for mask in drawn]
-            labels[version.name] = Files(paths, partial(_mask_or_none, side=side))
-        else:
-            given = manifest.labels.get(version.name)
-            known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
-            labels[version.name] = InMemory(known)
+        given = manifest.labels.get(version.name)
+        known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
+        labels[version.name] = InMemory(known)
     if manifest.kind == "features":
-        return Samples(InMemory(torch.from_numpy(load_features(manifest.root, manifest.inputs))), labels)
-    read = partial(letterbox if manifest.masks else middle_square, side=side)
-    images = Files([manifest.root / path for path in manifest.inputs], read)
-    if len(images) * 3 * side * side > _IN_MEMORY:
-        return Samples(images, labels)
-    return Samples(InMemory(images.read(torch.arange(len(images)))), labels)
+        features = torch.from_numpy(load_features(manifest.root, manifest.inputs))
+        return Samples(InMemory(features), labels, keeps_labels=True)
+    images = Files([manifest.root / path for path in manifest.inputs], partial(middle_square, side=side))
+    fits = len(images) * 3 * side * side <= _IN_MEMORY
+    return Samples(images.held() if fits else images, labels, keeps_labels=True)
+
+
+def _segmentation(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
+    paths = [manifest.root / path for path in manifest.inputs]
+    images, sizes = (Files(paths, partial(read, side=side)) for read in (letterbox, letterbox_size))
+    masks: dict[str, Files] = {}
+    for version in ontology.versions:
+        drawn = manifest.masks.get(version.name, ("",) * len(manifest))
+        of_samples = [manifest.root / mask if mask else Path() for mask in drawn]
+        masks[version.name] = Files(of_samples, partial(_mask_or_none, side=side))
+    if len(paths) * side * side * (3 + 2 * len(masks)) > _IN_MEMORY:
+        return Samples(images, dict(masks), sizes, keeps_labels=True)
+    held = {version: files.held() for version, files in masks.items()}
+    return Samples(images.held(), dict(held), sizes.held(), keeps_labels=True)
 
 
 def _mask_or_none(path: Path, side: int) -> Tensor:
     if path == Path():
-        return torch.full((side, side), NO_LABEL)
+        return torch.full((side, side), NO_LABEL, dtype=torch.int16)
     return letterbox_mask(decode_mask(path), side)
 
 
@@ -56,7 +66,8 @@ def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Anno
     """
     newest = _newest_label(manifest, ontology)
     period = len(ontology.versions) - 1
-    train = (manifest.split == "train") & (manifest.period <= period) & (newest > _LATER)
+    there = (manifest.period <= period) & (newest > _LATER)
+    train = (manifest.split == "train") & there
     parts = [
         Part(version.name, torch.from_numpy(np.flatnonzero(train & (newest == position))))
         for position, version in enumerate(ontology.versions)
@@ -64,11 +75,18 @@ def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Anno
     unlabelled = Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(train & (newest == NO_LABEL))))
     if not len(parts[-1].indices):
         raise LecoError(f"no training sample is labelled in {ontology.newest.name}")
-    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & (newest == period)))
+    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & there & (newest == period)))
     if not len(held_out):
         parts[-1], held_out = _hold_out(parts[-1], manifest, seed)
     history = tuple(part for part in (*parts[:-1], unlabelled) if len(part.indices))
     return Annotated(parts[-1], history, Part(ontology.newest.name, held_out))
+
+
+def own_test(manifest: Manifest, ontology: Ontology) -> Part:
+    """The test samples that have a label of the ontology's newest version."""
+    newest = _newest_label(manifest, ontology)
+    chosen = (manifest.split == "test") & (newest == len(ontology.versions) - 1)
+    return Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(chosen)))
 
 
 _LATER = -2  # has labels, but only of versions that this ontology does not have yet
@@ -96,7 +114,7 @@ def _hold_out(part: Part, manifest: Manifest, seed: int) -> tuple[Part, Tensor]:
     if part.version in manifest.labels:
         strata = torch.from_numpy(manifest.labels[part.version])[part.indices]
     size = max(1, len(strata) // 5)
-    kept, held_out = deal(strata, [len(strata) - size, size], torch.Generator().manual_seed(seed))
+    kept, held_out = deal(strata, [len(strata) - size, size], seeded(seed))
     if not len(kept):
         raise LecoError(f"one sample labelled in {part.version} is too few to train on and to validate with")
     return Part(part.version, part.indices[kept]), part.indices[held_out]

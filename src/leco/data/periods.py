@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from leco.errors import LecoError, TextError, nearest
-from leco.ontology.files import from_json, read_text, write_text
+from leco.errors import LecoError, nearest
+from leco.ontology.files import read_json, write_text
 
 Annotation = Literal["label-new", "relabel-old", "all-fine"]
 Validation = Literal["on top", "within", "none"]
@@ -37,8 +37,9 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with any index."""
-        content = json.dumps([(p.version, p.train.tolist(), p.validation.tolist()) for p in self.periods])
+        """Sixteen hexadecimal digits that change with anything in it."""
+        indices = [(p.version, p.train.tolist(), p.validation.tolist()) for p in self.periods]
+        content = json.dumps([self.name, self.seed, indices])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def save(self, path: Path) -> None:
@@ -52,19 +53,20 @@ class Split:
     @classmethod
     def load(cls, path: Path) -> "Split":
         """Read an index file, checking that it is whole."""
+        content = read_json(path, _LARGEST_FILE)
         try:
-            content = from_json(read_text(path, _LARGEST_FILE))
             periods = tuple(
                 Period(str(p["version"]), _indices(p["train"]), _indices(p["validation"])) for p in content["periods"]
             )
             split = cls(str(content["name"]), int(content["seed"]), periods)
             stored = content["fingerprint"]
-        except TextError as error:
-            raise LecoError(f"{path}:{error.line}: {error.problem}") from None
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, RuntimeError) as error:
             raise LecoError(f"{path}: is not an index file of periods: {error!r}") from None
         if split.fingerprint != stored:
             raise LecoError(f"{path}: the fingerprint is {stored}, but the indices give {split.fingerprint}")
+        every = torch.cat([torch.cat([period.train, period.validation]) for period in periods])
+        if len(every.unique()) < len(every) or (every < 0).any():  # type: ignore[no-untyped-call]
+            raise LecoError(f"{path}: a sample stands there twice, or has a negative index")
         return split
 
 
@@ -93,19 +95,24 @@ def make_split(
         raise LecoError(
             f"{name}: {len(versions)} periods of {train} + {held_out} samples do not fit {len(strata)} samples"
         )
-    generator = torch.Generator().manual_seed(seed)
-    periods = []
-    for version, part in zip(versions, deal(strata, [train + held_out] * len(versions), generator), strict=True):
-        first, second = deal(strata[part], [train, held_out], generator)
-        periods.append(Period(version, part[first].sort().values, part[second].sort().values))
+    parts = [part.sort().values for part in deal(strata, [train, held_out] * len(versions), seeded(seed))]
+    periods = [Period(version, parts[2 * t], parts[2 * t + 1]) for t, version in enumerate(versions)]
     return Split(name, seed, tuple(periods))
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator for a seed that torch can take."""
+    if not 0 <= seed < 2**63:
+        raise LecoError(f"a seed must be a whole number from 0 to 2^63 - 1, not {seed}")
+    return torch.Generator().manual_seed(seed)
 
 
 def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
     """Draw disjoint sets of the given sizes, each with nearly the same share of every stratum.
 
-    The k-th of the n samples of a stratum, in random order, stands at (k + 1/2) / n; consecutive stretches of that line
-    hold every stratum in proportion, however rare.
+    The k-th of the n samples of a stratum, in random order, stands at (k + u) / n, with one random u for the stratum;
+    consecutive stretches of that line hold every stratum in proportion: what is too rare for all of them goes to any of
+    them equally often.
     """
     shuffled = torch.randperm(len(strata), generator=generator)
     by_stratum = shuffled[strata[shuffled].argsort(stable=True)]
@@ -113,7 +120,8 @@ def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> li
     starts = counts.cumsum(0) - counts
     stratum = strata[by_stratum]
     rank = torch.arange(len(strata)) - starts[stratum]
-    place = (rank.double() + 0.5) / counts[stratum]
+    offset = torch.rand(len(counts), generator=generator, dtype=torch.double)[stratum]
+    place = (rank.double() + offset) / counts[stratum]
     # Samples at the same place are taken in random order.
     tie = torch.rand(len(strata), generator=generator, dtype=torch.double) * 1e-9
     line = by_stratum[(place + tie).argsort()]

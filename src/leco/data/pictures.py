@@ -12,32 +12,32 @@ from torch import Tensor
 from leco.data.benchmarks.benchmark import Benchmark
 from leco.data.draws import Draws
 from leco.data.periods import Split
-from leco.data.samples import Samples
-from leco.data.views.sets import view_set
+from leco.data.views.segmentation import joint
 from leco.data.views.sheet import contact_sheet
 
 _PER_ROW = 10
 _CLASSES = 6  # of each period
 
 
-def class_counts(samples: Samples, indices: Tensor, version: str, num_classes: int) -> Tensor:
-    """How many samples (or pixels) of each class there are; those without a label are left out."""
-    counts = torch.zeros(num_classes, dtype=torch.int64)
-    for part in indices.split(256):  # type: ignore[no-untyped-call]
-        labels = samples.labels[version].read(part).long().flatten()
-        counts += torch.bincount(labels[labels >= 0], minlength=num_classes)
-    return counts
+def class_counts(benchmark: Benchmark, split: Split) -> list[Tensor]:
+    """How many training samples (or pixels) of each class a period has; those without a label are left out."""
+    found = []
+    for period in split.periods:
+        counts = torch.zeros(len(benchmark.ontology[period.version]), dtype=torch.int64)
+        for part in period.train.split(256):  # type: ignore[no-untyped-call]
+            labels = benchmark.pool.labels[period.version].read(part).long().flatten()
+            counts += torch.bincount(labels[labels >= 0], minlength=len(counts))
+        found.append(counts)
+    return found
 
 
-def long_tail(benchmark: Benchmark, split: Split) -> Image.Image:
+def long_tail(benchmark: Benchmark, counts_of_periods: list[Tensor]) -> Image.Image:
     """Plot the samples (or pixels) per class, sorted, for each period, on a log scale (the paper's appendix D)."""
-    figure = Figure(figsize=(4 * len(split.periods), 3), layout="constrained")
+    figure = Figure(figsize=(4 * len(counts_of_periods), 3), layout="constrained")
     unit = "pixels" if benchmark.recipe.task == "segmentation" else "samples"
-    for number, period in enumerate(split.periods):
-        version = benchmark.ontology[period.version]
-        counts = class_counts(benchmark.pool, period.train, version.name, len(version)).sort(descending=True).values
-        axes = figure.add_subplot(1, len(split.periods), number + 1)
-        axes.bar(np.arange(len(counts)), counts.numpy(), width=1.0, color="#1a7f4b")
+    for number, (version, counts) in enumerate(zip(benchmark.ontology.versions, counts_of_periods, strict=True)):
+        axes = figure.add_subplot(1, len(counts_of_periods), number + 1)
+        axes.bar(np.arange(len(counts)), counts.sort(descending=True).values.numpy(), width=1.0, color="#1a7f4b")
         axes.set_yscale("symlog", linthresh=1)
         axes.set(title=f"TP{number}: {version.name} ({len(version)})", xlabel="class, by frequency", ylabel=unit)
         axes.margins(x=0)
@@ -55,10 +55,7 @@ def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
     for number, period in enumerate(split.periods):
         if benchmark.recipe.task == "segmentation":
             chosen = period.train[torch.linspace(0, len(period.train) - 1, _PER_ROW).long()]
-            rows.append((f"TP{number}", benchmark.pool.inputs.read(chosen)))
-            for version in benchmark.ontology.versions[: number + 1]:
-                masks = benchmark.pool.labels[version.name].read(chosen)
-                rows.append((version.name, palette(len(version))[masks.long()].permute(0, 3, 1, 2)))
+            rows += _segmentation_rows(benchmark, number, chosen)
             continue
         version = benchmark.ontology[period.version]
         labels = benchmark.pool.labels[version.name].read(period.train)
@@ -67,10 +64,25 @@ def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
             if len(members):
                 rows.append((f"TP{number} {version.handle(label)}", benchmark.pool.inputs.read(members)))
     if benchmark.recipe.task == "classification":
-        views, shown = view_set(benchmark.recipe.views), split.periods[0].train[:_PER_ROW]
+        views, shown = benchmark.views(), split.periods[0].train[:_PER_ROW]
         images, draws = benchmark.pool.inputs.read(shown), Draws(split.seed, 0, shown)
         rows += [(f"{kind} view", getattr(views, kind)(images, draws)) for kind in ("evaluate", "weak", "strong")]
     return contact_sheet(rows)
+
+
+def _segmentation_rows(benchmark: Benchmark, number: int, chosen: Tensor) -> list[tuple[str, Tensor]]:
+    """Images, their maps in every version so far, and a joint view of both; made smaller, if they are large."""
+    images = benchmark.pool.inputs.read(chosen)
+    every = max(1, max(images.shape[-2:]) // 256)
+    small = images[..., ::every, ::every].contiguous()
+    rows, masks = [(f"TP{number}", small)], []
+    for version in benchmark.ontology.versions[: number + 1]:
+        masks.append(benchmark.pool.labels[version.name].read(chosen)[..., ::every, ::every].long())
+        rows.append((version.name, palette(len(version))[masks[-1]].permute(0, 3, 1, 2)))
+    draws, longest = Draws(0, 0, chosen), max(small.shape[-2:])
+    seen, moved = joint(small, masks[-1:], draws, base_size=longest, crop=min(small.shape[-2:]))
+    coloured = palette(len(version))[moved[0]].permute(0, 3, 1, 2)
+    return [*rows, ("joint view", seen), (f"joint {version.name}", coloured)]
 
 
 def palette(num_classes: int) -> Tensor:

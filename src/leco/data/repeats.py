@@ -31,8 +31,9 @@ def check_repeats(table: Table, samples: Sequence[int], targets: Sequence[str]) 
                 fault = Fault("repeated sample", f"is the same sample as in {table.name(places[0])}{under}")
                 yield table.problem(place, fault)
             continue
+        second = next(place for place in places if targets[place] != targets[places[0]])
         for place in places:
-            other = next(p for p in places if targets[p] != targets[place])
+            other = second if targets[place] == targets[places[0]] else places[0]
             what = f"the {table.target} {targets[place]!r}{under}, but {targets[other]!r} in {table.name(other)}"
             yield table.problem(place, Fault("contradicting labels", f"has {what}"))
 

@@ -47,16 +47,28 @@ class Files:
         """Decode the files of some samples; all must have the same shape by then."""
         return torch.stack([self.decode(self.paths[index]) for index in indices.tolist()])
 
+    def held(self) -> InMemory:
+        """The whole column, read into memory."""
+        first = self.decode(self.paths[0])
+        values = first.new_empty(len(self.paths), *first.shape)
+        for index, path in enumerate(self.paths):
+            values[index] = self.decode(path)
+        return InMemory(values)
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs (uint8 images (c, h, w), or float features (d,)) and, for each version, labels (indices; -1 for none).
 
-    A label is one number, or, for segmentation, a map (h, w).
+    A label is one number, or, for segmentation, a map (h, w). Images that were padded to be stacked have `sizes`: the
+    height and width they really have. `keeps_labels` says that a sample's older labels are its own (it was relabelled),
+    and not only what its newest label implies.
     """
 
     inputs: Column
     labels: dict[str, Column]
+    sizes: Column | None = None
+    keeps_labels: bool = False
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from leco.data.image_files import decode_image
+from leco.data.image_files import decode_image, inspect_image
 from leco.ontology.version import NO_LABEL
 
 
@@ -29,25 +29,30 @@ def letterbox(path: Path, side: int) -> Tensor:
     For segmentation, where every pixel counts.
     """
     pixels = decode_image(path)
-    height, width = _fit(pixels, side)
+    height, width = _fit(pixels.shape, side)
     square = np.zeros((side, side, 3), dtype=np.uint8)
     square[:height, :width] = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
     return _channels_first(square)
 
 
+def letterbox_size(path: Path, side: int) -> Tensor:
+    """Height and width that an image has within its padded square: (2,)."""
+    return torch.tensor(_fit(inspect_image(path), side))
+
+
 def letterbox_mask(labels: NDArray[Any], side: int) -> Tensor:
-    """Scale a label map like its image, taking the nearest pixel; the padding has no label: (side, side) int64."""
-    height, width = _fit(labels, side)
+    """Scale a label map like its image, taking the nearest pixel; the padding has no label: (side, side) int16."""
+    height, width = _fit(labels.shape, side)
     rows = ((np.arange(height) + 0.5) * labels.shape[0] / height).astype(int)
     columns = ((np.arange(width) + 0.5) * labels.shape[1] / width).astype(int)
-    square = np.full((side, side), NO_LABEL, dtype=np.int64)
+    square = np.full((side, side), NO_LABEL, dtype=np.int16)
     square[:height, :width] = labels[rows][:, columns]
     return torch.from_numpy(square)
 
 
-def _fit(pixels: NDArray[Any], side: int) -> tuple[int, int]:
-    scale = side / max(pixels.shape[:2])
-    return max(1, round(pixels.shape[0] * scale)), max(1, round(pixels.shape[1] * scale))
+def _fit(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    scale = side / max(shape[:2])
+    return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
 def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:

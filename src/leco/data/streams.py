@@ -1,5 +1,6 @@
 """Endless batches, found from the step alone: the same on any number of workers or ranks, and after a restart."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,26 +16,28 @@ from leco.ontology.evidence import Evidence
 from leco.ontology.version import NO_LABEL
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Order:
     """Numbers 0 to count - 1 in endless order: every epoch is a new permutation, no number is left out."""
 
     count: int
     seed: int
+    name: str  # tells the orders of one run apart
 
     def stretch(self, start: int, length: int) -> Tensor:
         """The numbers at positions `start` to `start + length` of the endless order."""
         first, last = start // self.count, (start + length - 1) // self.count
-        epochs = torch.cat([_permutation(self.count, self.seed, epoch) for epoch in range(first, last + 1)])
+        epochs = torch.cat([_permutation(self, epoch) for epoch in range(first, last + 1)])
         offset = start - first * self.count
         return epochs[offset : offset + length]
 
 
 @lru_cache(maxsize=8)
-def _permutation(count: int, seed: int, epoch: int) -> Tensor:
-    # Seeds of neighbouring epochs must not meet those of neighbouring runs.
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    return torch.randperm(count, generator=generator)
+def _permutation(order: Order, epoch: int) -> Tensor:
+    # Hashed, so that no two orders, epochs or runs meet.
+    digest = hashlib.sha256(f"{order.seed}/{order.name}/{epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.randperm(order.count, generator=generator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class Batch:
     inputs: Tensor  # (n, c, h, w) uint8, or (n, d) float
     rows: Tensor  # (n, ...) evidence row of each label
     labels: dict[str, Tensor]  # (n, ...) per version: the label known there, or implied by a newer one; -1 elsewhere
+    sizes: Tensor | None = None  # (n, 2) height and width of padded images
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,29 +63,44 @@ class Step:
 
 
 class Steps(Dataset[Step]):
-    """The batches of a training run, by step number."""
+    """The batches of a training run, by step number; of several ranks, each draws its share of every batch."""
 
     def __init__(
-        self, samples: Samples, annotated: Annotated, evidence: Evidence, batch_size: int, seed: int, steps: int
+        self,
+        samples: Samples,
+        annotated: Annotated,
+        evidence: Evidence,
+        batch_size: int,
+        seed: int,
+        steps: int,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
-        parts = {"new": [annotated.newest], "history": list(annotated.history)}
-        for name, group in parts.items():
-            if name == "new" and not len(annotated.newest.indices):
-                raise LecoError("there are no samples with labels of the newest version")
-            parts[name] = [part for part in group if len(part.indices)]
-        self.samples, self.evidence = samples, evidence
-        self.batch_size, self.seed, self.steps = batch_size, seed, steps
-        self.new, self.history = (_Pool.of(parts[name]) for name in ("new", "history"))
+        if not len(annotated.newest.indices):
+            raise LecoError("there are no samples with labels of the newest version")
+        if batch_size < 1 or steps < 0:
+            raise LecoError(f"{steps} steps of {batch_size} samples make no run")
+        if batch_size % ranks or not 0 <= rank < ranks:
+            raise LecoError(
+                f"a batch of {batch_size} cannot be shared equally by {ranks} ranks, of which this is {rank}"
+            )
+        self.samples, self.evidence, self.seed, self.steps = samples, evidence, seed, steps
+        self.batch_size, self.rank, self.ranks = batch_size, rank, ranks
+        self.new = _Pool.of([annotated.newest])
+        self.history = _Pool.of([part for part in annotated.history if len(part.indices)])
 
     def __len__(self) -> int:
         return self.steps
 
     def __getitem__(self, step: int) -> Step:
-        history = self._draw(self.history, step, self.seed + 1) if len(self.history.indices) else None
-        return Step(self._draw(self.new, step, self.seed), history)
+        if not 0 <= step < self.steps:
+            raise IndexError(f"step {step} of {self.steps}")
+        history = self._draw(self.history, step, "history") if len(self.history.indices) else None
+        return Step(self._draw(self.new, step, "new"), history)
 
-    def _draw(self, pool: "_Pool", step: int, seed: int) -> Batch:
-        chosen = Order(len(pool.indices), seed).stretch(step * self.batch_size, self.batch_size)
+    def _draw(self, pool: "_Pool", step: int, name: str) -> Batch:
+        whole = Order(len(pool.indices), self.seed, name).stretch(step * self.batch_size, self.batch_size)
+        chosen = whole[self.rank :: self.ranks]
         return read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
 
 
@@ -113,15 +132,20 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
             labels = {v.name: torch.full_like(rows, NO_LABEL) for v in ontology.versions}
         rows[mine] = evidence.ids(known, name)
         for older in ontology.versions[: ontology.position(name) + 1]:
-            labels[older.name][mine] = ontology.translate(known, name, older.name)
+            implied = ontology.translate(known, name, older.name)
+            if samples.keeps_labels:
+                given = samples.labels[older.name].read(ids[mine]).long()
+                implied = torch.where(given == NO_LABEL, implied, given)
+            labels[older.name][mine] = implied
     assert rows is not None
-    return Batch(ids, samples.inputs.read(ids), rows, labels)
+    sizes = samples.sizes.read(ids) if samples.sizes is not None else None
+    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     """Yield the steps from `start` on; with workers, files are read ahead in other processes, in the same order."""
-    in_memory = isinstance(steps.samples.inputs, InMemory)
-    if in_memory or workers == 0:
-        return (steps[step] for step in range(start, len(steps)))
+    columns = (steps.samples.inputs, *steps.samples.labels.values())
+    if workers == 0 or all(isinstance(column, InMemory) for column in columns):
+        return (steps[step] for step in range(max(start, 0), len(steps)))
     remaining = torch.utils.data.Subset(steps, range(start, len(steps)))
     return iter(DataLoader(remaining, batch_size=None, num_workers=workers))

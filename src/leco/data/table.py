@@ -2,7 +2,9 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+import reprlib
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from leco.data.problems import Fault, Problem
 from leco.errors import LecoError, nearest
 
 COLUMNS = ("image", "features", "label", "mask", "version", "split", "period")
+_MOST_COLUMNS = 1_000
 _ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
@@ -98,8 +101,8 @@ def _read_csv(path: Path) -> tuple[Table, list[Problem]]:
         reader = csv.reader(file, strict=True)
         try:
             header = [name.strip() for name in next(reader, [])]
-            for name in header:
-                if header.count(name) > 1:
+            for name, count in Counter(header).items():
+                if count > 1:
                     raise LecoError(f"{path}: the column {name!r} stands there twice")
             for row, values in enumerate(reader, start=2):
                 if len(values) == len(header):
@@ -129,6 +132,8 @@ def _read_jsonl(path: Path) -> tuple[Table, list[Problem]]:
             except (ValueError, RecursionError) as error:
                 problems.append(Problem(row, "", f"is not a JSON object of texts and numbers: {error}", "broken row"))
     names = dict.fromkeys(name for record in records for name in record)
+    if len(names) > _MOST_COLUMNS:
+        raise LecoError(f"{path}: has {len(names):,} different keys; {', '.join(COLUMNS)} are known")
     columns = {name: [record.get(name, "") for record in records] for name in names}
     return Table(path, columns, tuple(rows)), problems
 
@@ -155,14 +160,14 @@ def _read_parquet(path: Path) -> tuple[Table, list[Problem]]:
     except (pa.ArrowException, ValueError) as error:
         raise LecoError(f"{path}: is not Parquet: {str(error).splitlines()[0]}") from None
     names = [name for name in content.column_names if not name.startswith("__index_level_")]  # what pandas adds
-    columns = {name: _texts(path, name, content.column(name).to_pylist()) for name in names}
+    columns = {name: _texts(path, name, content.column(name)) for name in names}
     return Table(path, columns, tuple(range(1, content.num_rows + 1))), []
 
 
-def _texts(path: Path, name: str, values: Iterable[Any]) -> list[str]:
+def _texts(path: Path, name: str, values: Any) -> list[str]:
     try:
-        return [_text(value) for value in values]
-    except ValueError as error:
+        return [_text(value) for value in values.to_pylist()]
+    except (ValueError, OverflowError) as error:
         raise LecoError(f"{path}: column {name!r}: {error} is neither text nor a whole number") from None
 
 
@@ -172,6 +177,7 @@ def _text(value: Any) -> str:
         return value.strip()
     if value is None or value != value:
         return ""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
-        raise ValueError(f"{value!r}"[:40])
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole or abs(value) >= 10**18:
+        raise ValueError(f"{reprlib.repr(value)}")
     return str(int(value))

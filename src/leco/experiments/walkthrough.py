@@ -7,10 +7,12 @@ labels only 89.9 ± 1.1 %, with the old labels 92.7 ± 1.0 %, all fine 95.7 ± 0
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from leco.data.benchmarks import load
 from leco.evaluation import confusion, predict_at, scores
 from leco.methods import agrees, condition, evidence_nll
 from leco.ontology.evidence import Evidence
@@ -31,15 +33,15 @@ class Digits:
     coarse: Tensor  # (n,) label of v1
 
 
-def load_digits(ontology: Ontology, seed: int) -> Digits:
+def load_digits(seed: int) -> Digits:
     """Split scikit-learn's 1,797 digits at random."""
-    from sklearn import datasets
-
-    bunch = datasets.load_digits()
-    order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(seed))
-    fine = torch.from_numpy(bunch.target).long()
+    benchmark = load("digits-leco", Path())
+    parts = [(part, torch.arange(len(part))) for part in (benchmark.pool, benchmark.test)]
+    pixels = torch.cat([part.inputs.read(every) for part, every in parts]).flatten(1) / 240
+    fine, coarse = (torch.cat([part.labels[v].read(every) for part, every in parts]) for v in ("v2", "v1"))
+    order = torch.randperm(len(fine), generator=torch.Generator().manual_seed(seed))
     new, old, test = order.tensor_split([NUM_NEW, NUM_NEW + NUM_OLD])
-    return Digits(new, old, test, torch.from_numpy(bunch.data / 16).float(), fine, ontology.translate(fine, "v2", "v1"))
+    return Digits(new, old, test, pixels, fine, coarse)
 
 
 def train_linear(pixels: Tensor, evidence_nc: Tensor) -> torch.nn.Linear:
@@ -57,7 +59,7 @@ def train_linear(pixels: Tensor, evidence_nc: Tensor) -> torch.nn.Linear:
 
 def run_seed(ontology: Ontology, evidence: Evidence, seed: int) -> dict[str, float]:
     """Train the three models on one split, and look at the pseudo-labels of the first."""
-    data = load_digits(ontology, seed)
+    data = load_digits(seed)
     new, old = evidence.rows(data.fine[data.new], "v2"), evidence.rows(data.coarse[data.old], "v1")
     both = torch.cat([data.new, data.old])
     evidences = {

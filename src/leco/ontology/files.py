@@ -88,6 +88,15 @@ def _format(path: Path) -> str:
     return known[path.suffix.lower()]
 
 
+def read_json(path: Path, largest: int) -> Any:
+    """Read a JSON file of at most `largest` bytes; errors name it."""
+    text = read_text(path, largest)
+    try:
+        return from_json(text)
+    except TextError as error:
+        raise LecoError(f"{path}:{error.line}: {error.problem}") from None
+
+
 def from_json(text: str) -> Any:
     """Read JSON, refusing what it says twice."""
 

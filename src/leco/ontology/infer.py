@@ -154,7 +154,8 @@ def infer(
 
     `tree` gives every new class its majority parent, as the paper does; `soft` keeps the measured shares of at least
     `min_share` (one stray label would link two classes for ever), and so also says what was merged. A class never seen
-    is kept if an old one has its name, else it has no parent: `parents` lists it, for a person to decide.
+    is kept if an old one has its name, else it has no parent: `parents` lists it, for a person to decide. An old class
+    that no new one comes from (a merged one, in a tree) is ignored from then on: its labels say nothing.
     """
     if not 0 <= min_share < 1:
         raise LecoError(f"min_share must be at least 0 and below 1, not {min_share}")
@@ -174,8 +175,18 @@ def infer(
         else:
             total = sum(kept.values())
             classes[found.new] = {"from": {parent: share / total for parent, share in kept.items()}}
+    silent = [*colabels.ignored[1], *(old for old in childless(colabels, classes) if old not in classes)]
     content: list[dict[str, Any]] = [
         {"name": versions[0], "classes": list(colabels.old), "ignore": list(colabels.ignored[0])},
-        {"name": versions[1], "classes": classes, "ignore": list(colabels.ignored[1])},
+        {"name": versions[1], "classes": classes, "ignore": list(dict.fromkeys(silent))},
     ]
     return parse({"name": name, "versions": content})
+
+
+def childless(colabels: CoLabels, classes: dict[str, dict[str, Any] | None]) -> list[str]:
+    """Old classes that none of the new ones, as they will be written, comes from."""
+    parents_named: set[str] = set()
+    for name, spec in classes.items():
+        origin = name if spec is None else spec["from"]
+        parents_named.update([origin] if isinstance(origin, str) else origin)
+    return [old for old in colabels.old if old not in parents_named]

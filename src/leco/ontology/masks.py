@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leco.errors import LecoError, TextError, nearest
-from leco.ontology.files import from_json, read_text
+from leco.errors import LecoError, nearest
+from leco.ontology.files import read_json, read_text
 from leco.ontology.infer import CoLabels
 from leco.ontology.schema import name_problem
 
@@ -90,10 +90,7 @@ def _csv_records(path: Path) -> list[tuple[str, str, str]]:
 
 
 def _json_records(path: Path) -> list[tuple[str, str, str]]:
-    try:
-        content = from_json(read_text(path, _LARGEST_LIST))
-    except TextError as error:
-        raise LecoError(f"{path}:{error.line}: {error.problem}") from None
+    content = read_json(path, _LARGEST_LIST)
     labels = content.get("labels") if isinstance(content, dict) else content
     if not isinstance(labels, list):
         raise LecoError(f"{path}: holds no list `labels` of classes with a `name`")
@@ -116,7 +113,8 @@ def read_mask(path: Path) -> Mask:
                 problem = _unfit(image)
                 if problem:
                     raise LecoError(f"{path}: a label map has one channel of class ids; this is {problem}")
-                return np.asarray(image)
+                pixels = np.asarray(image)
+                return pixels.astype(np.uint8) if pixels.dtype == bool else pixels
     except LecoError:
         raise
     except Exception as error:  # a broken file can make the decoder raise almost anything
@@ -128,9 +126,14 @@ def _unfit(image: Any) -> str:
         return f"a {image.mode} image"
     if getattr(image, "n_frames", 1) > 1:
         return "several images"
-    # Grey values of 2 or 4 bits would be stretched to 0..255, and so would be other classes.
-    stretched = {"L;2": 2, "L;4": 4}.get(str(image.tile[0].args)) if image.tile else None
-    return f"a grey image of {stretched} bits; save it with 8 bits" if stretched else ""
+    # Grey values of 2 or 4 bits would be stretched to 0..255, and so would be other classes; so would inverted ones.
+    tags = getattr(image, "tag_v2", {})
+    bits = {"L;2": 2, "L;4": 4}.get(str(image.tile[0].args) if image.tile else "") or max(tags.get(258, (8,)))
+    if image.mode == "L" and bits != 8:
+        return f"a grey image of {bits} bits; save it with 8 bits"
+    if image.mode == "L" and tags.get(262) == 0:
+        return "a TIFF whose white is zero; save it as PNG"
+    return ""
 
 
 def pair_masks(old: Path, new: Path) -> tuple[list[tuple[Path, Path]], list[Path]]:
@@ -174,7 +177,7 @@ def count_masks(
     pixels: dict[tuple[int, int], int] = {}
     images: dict[int, int] = {}
     for old_path, new_path in pairs:
-        old, new = _encode(old_path, old_classes), _encode(new_path, new_classes)
+        old, new = encode_mask(old_path, old_classes), encode_mask(new_path, new_classes)
         if old.shape != new.shape:
             raise LecoError(
                 f"{new_path}: is {_size(new)}, but {old_path} is {_size(old)}; they must be the same pixels"
@@ -219,7 +222,8 @@ def _names(classes: MaskClasses | None, values: set[int]) -> tuple[tuple[str, ..
     return tuple(str(value) for value in sorted(values)), {value: n for n, value in enumerate(sorted(values))}
 
 
-def _encode(path: Path, classes: MaskClasses | None) -> NDArray[np.int64]:
+def encode_mask(path: Path, classes: MaskClasses | None) -> NDArray[np.int64]:
+    """Read a label map as class indices, -1 where it is ignored; as its values, where there is no class list."""
     mask = read_mask(path).astype(np.int64)
     if mask.size and not 0 <= mask.min() <= mask.max() <= _LARGEST_VALUE:
         raise LecoError(f"{path}: pixel values must be 0 to {_LARGEST_VALUE}, not {mask.min()} to {mask.max()}")

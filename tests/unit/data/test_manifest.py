@@ -181,8 +181,9 @@ def test_rows_that_cannot_be_taken_apart_are_named_and_can_be_skipped(folder, st
         ("a.png,road,,,", "row 2: a.png: label 'road' has no version; valid: 'v1', 'v2', 'v3'"),
         ("a.png,fax,v1,,", "row 2: a.png: label 'fax' of v1 is impossible: no class of v3 comes from it"),
         ("a.png,road,v1,tets,", "row 2: a.png: 'tets' is not a split; did you mean 'test'?"),
-        ("a.png,road,v1,,-1", "row 2: a.png: period '-1' is not a whole number from 0 on"),
+        ("a.png,road,v1,,-1", "row 2: a.png: period '-1' is not a whole number from 0 to 2"),
         ("a.png,road,v1,,1.5", "period '1.5'"),
+        ("a.png,road,v1,,3", "period '3' is not a whole number from 0 to 2: there is one per version"),
         ("a.png,road,v1,,²", "period '²'"),
         (",road,v1,,", "row 2: image is empty"),
     ],
@@ -291,9 +292,9 @@ def test_an_empty_split_follows_the_other_rows_of_the_sample_even_if_they_are_ba
 
 
 def test_a_sample_belongs_to_one_period(folder, street):
-    path = csv(folder, "image,label,version,period\na.png,road,v1,0\na.png,road,v2,1\nb.png,road,v1,007")
+    path = csv(folder, "image,label,version,period\na.png,road,v1,0\na.png,road,v2,1\nb.png,road,v1,002")
     assert "row 3: a.png: is in period 1 here, but in 0 in row 2" in complaint(path, street)
-    assert read_manifest(path, street, skip_bad=True)[0].period.tolist() == [0, 7]
+    assert read_manifest(path, street, skip_bad=True)[0].period.tolist() == [0, 2]
 
 
 def test_the_same_bytes_under_another_name_are_a_leak(folder, street):
@@ -499,15 +500,34 @@ def test_what_does_not_fit_the_folders_is_named(tmp_path, street):
         image_folder(tmp_path, street)
     text = str(error.value)
     assert "v1/raod/b.png: label 'raod' is not a class of v1; did you mean 'road'?" in text
-    assert "v5: is not named after a version of street; valid: 'v1', 'v2', 'v3'" in text
+    assert "v5/road/c.png: lies in a folder not named after a version of street; valid: 'v1', 'v2', 'v3'" in text
     assert "v1/d.png: lies outside the folders" in text
     assert "v1/road/notes.txt: is not one of .png" in text
-    assert "v1/road/more: is a folder inside a class" in text
+    assert "v1/road/more: lies in a folder inside a class" in text
     assert "v1/road/a.png: is in train and has the very bytes of test/v1/road/copy.png" in text
     assert "row" not in text.replace("rows", "")
     manifest, problems = image_folder(tmp_path, street, skip_bad=True)
     assert sorted(manifest.inputs) == ["test/v1/road/copy.png", "test/v1/road/e.png"]
     assert len(problems) == problems.dropped == 6
+
+
+def test_every_image_that_is_left_out_is_counted(tmp_path, street):
+    write_image(tmp_path / "v1" / "road" / "a.png", 0)
+    for number in range(5):
+        write_image(tmp_path / "v9" / "road" / f"{number}.png", number + 1)
+        write_image(tmp_path / "v1" / "road" / "more" / f"{number}.png", number + 10)
+    (tmp_path / "v1" / "bus").symlink_to(tmp_path / "gone")
+    manifest, problems = image_folder(tmp_path, street, skip_bad=True)
+    assert manifest.inputs == ("v1/road/a.png",)
+    assert problems.dropped == 11
+    assert any("is a link that leads nowhere" in str(problem) for problem in problems.found)
+
+
+def test_a_class_called_by_name_and_by_id_is_the_same(folder, tmp_path):
+    versions = [{"name": "v1", "classes": ["car"]}, {"name": "v2", "classes": {"automobile": {"renamed": "car"}}}]
+    ontology = Ontology.from_dict({"versions": versions})
+    path = csv(folder, "image,label,version\na.png,automobile,v2\na.png,car,v2")
+    assert "is the same sample as in row 2 under v2" in complaint(path, ontology)
 
 
 def test_a_folder_without_images_is_refused(tmp_path, street):
@@ -565,7 +585,7 @@ def test_a_hundred_thousand_rows_are_read_right(tmp_path, street):
         for index in range(start, start + 1000):
             (tmp_path / f"d{start}" / f"{index}.png").write_bytes(b"x")
     lines = [
-        f"d{i - i % 1000}/{i}.png,{classes[i % 7]},v1,{('train', 'val', 'test')[i % 3]},{i % 4}" for i in range(number)
+        f"d{i - i % 1000}/{i}.png,{classes[i % 7]},v1,{('train', 'val', 'test')[i % 3]},{i % 3}" for i in range(number)
     ]
     lines[77_777] = "d0/0.pgn,road,v1,train,0"
     path = csv(tmp_path, "image,label,version,split,period\n" + "\n".join(lines))
@@ -574,5 +594,5 @@ def test_a_hundred_thousand_rows_are_read_right(tmp_path, street):
     kept = np.delete(np.arange(number), 77_777)
     assert len(manifest) == number - problems.dropped == number - 1
     np.testing.assert_array_equal(manifest.labels["v1"], kept % 7)
-    np.testing.assert_array_equal(manifest.period, kept % 4)
+    np.testing.assert_array_equal(manifest.period, kept % 3)
     np.testing.assert_array_equal(manifest.split, np.array(["train", "val", "test"])[kept % 3])

@@ -7,7 +7,7 @@ from PIL import Image
 
 from leco import LecoError, Ontology
 from leco.data.manifest import read_manifest
-from leco.data.own import own_annotated, own_samples
+from leco.data.own import own_annotated, own_samples, own_test
 from leco.data.streams import Steps, loader
 
 ONTOLOGY = Ontology.from_taxonomy("pets", ["v1", "v2"], [("dog", "husky"), ("dog", "poodle"), ("cat", "lynx")])
@@ -65,6 +65,17 @@ def test_samples_of_a_later_period_are_not_there_yet(tmp_path):
     assert names(manifest, annotated.newest.indices) <= {f"a{n}.png" for n in range(5)}
 
 
+def test_what_is_of_a_later_period_does_not_validate_either(tmp_path):
+    rows = [*(f"a{n}.png,dog,v1,train,0" for n in range(5)), "v.png,dog,v1,val,1"]
+    manifest, _ = read_manifest(write_images(tmp_path, rows), ONTOLOGY)
+    assert "v.png" not in names(manifest, own_annotated(manifest, ONTOLOGY.until("v1")).validation.indices)
+
+
+def test_test_samples_are_those_with_a_newest_label(tmp_path):
+    manifest, _ = read_manifest(write_images(tmp_path, [*ROWS, "f.png,cat,v1,test,"]), ONTOLOGY)
+    assert names(manifest, own_test(manifest, ONTOLOGY).indices) == {"e.png"}
+
+
 def test_a_given_validation_split_is_used(tmp_path):
     rows = [*ROWS, "v.png,lynx,v2,val,"]
     manifest, _ = read_manifest(write_images(tmp_path, rows), ONTOLOGY)
@@ -104,6 +115,7 @@ def test_features_and_masks_become_batches_too(tmp_path):
     step = Steps(samples, own_annotated(manifest, ONTOLOGY), ONTOLOGY.evidence(), 4, 0, 1)[0]
     assert step.new.rows.shape == (4, 20, 20)
     assert (step.new.labels["v2"][:, 10:] == -1).all()  # the padding
+    assert step.new.sizes.tolist() == [[10, 20]] * 4
     assert (step.new.labels["v2"][:, 0] == -1).all()  # no label
     unlabelled = step.history.ids == 3
     assert (step.history.rows[unlabelled] == 0).all()

@@ -43,7 +43,23 @@ def test_every_set_has_its_proportion_of_every_stratum(seed):
     counts = torch.bincount(strata, minlength=30)
     for part in parts:
         expected = counts * len(part) / len(strata)
-        assert (torch.bincount(strata[part], minlength=30) - expected).abs().max() <= 2
+        assert (torch.bincount(strata[part], minlength=30) - expected).abs().max() <= 3
+
+
+def test_what_is_too_rare_for_every_set_goes_to_any_of_them_equally_often():
+    strata = torch.cat([torch.zeros(396, dtype=torch.int64), torch.arange(1, 5)])  # four classes of one sample
+    counts = torch.zeros(4)
+    for seed in range(200):
+        parts = deal(strata, [100] * 4, torch.Generator().manual_seed(seed))
+        counts += torch.tensor([float((strata[part] > 0).sum()) for part in parts])
+    assert counts.sum() == 800
+    assert (counts - 200).abs().max() < 50  # four standard deviations
+
+
+def test_rare_classes_are_drawn_from_a_large_pool_as_often_as_their_share():
+    strata = torch.cat([torch.zeros(5_000, dtype=torch.int64), torch.arange(1, 101).repeat_interleave(5)])
+    drawn = [int((strata[deal(strata, [200], torch.Generator().manual_seed(seed))[0]] > 0).sum()) for seed in range(50)]
+    assert sum(drawn) / len(drawn) == pytest.approx(200 * 500 / 5_500, rel=0.15)
 
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
@@ -66,8 +82,16 @@ def test_an_index_file_gives_the_same_split_back_and_notices_any_change(tmp_path
     assert torch.equal(again.periods[1].validation, split.periods[1].validation)
     content = json.loads(path.read_text())
     content["periods"][0]["train"][0] += 1
-    path.write_text(json.dumps(content))
-    with pytest.raises(LecoError, match=r"the fingerprint is .*, but the indices give"):
+    for changed in (content, json.loads(path.read_text()) | {"seed": 4}):
+        path.write_text(json.dumps(changed))
+        with pytest.raises(LecoError, match=r"the fingerprint is .*, but the indices give"):
+            Split.load(path)
+    for seed in (-1, 2**63):
+        with pytest.raises(LecoError, match="a seed must be a whole number from 0"):
+            make_split("x", ["a"], 100, long_tailed(0), seed)
+    twice = Split("x", 0, (Period("a", torch.tensor([1, 2]), torch.tensor([2])),))
+    twice.save(path)
+    with pytest.raises(LecoError, match="a sample stands there twice"):
         Split.load(path)
     for broken in ("{}", "[]", '{"periods": [{"version": "a", "train": ["x"], "validation": []}]}', "{"):
         path.write_text(broken)

@@ -108,3 +108,26 @@ def test_a_mask_of_another_size_is_refused():
     images, masks = blocks(2)
     with pytest.raises(LecoError, match=r"a mask of shape \(2, 60, 79\) does not fit images of \(2, 3, 60, 80\)"):
         joint(images, [masks[:, :, 1:]], draw(2), 80, 32)
+
+
+def test_padding_that_only_made_images_stackable_is_never_shown():
+    images = torch.zeros(40, 3, 64, 64, dtype=torch.uint8)
+    images[:, :, :36] = 200  # 16:9, padded to a square
+    masks = torch.full((40, 64, 64), -1)
+    masks[:, :36] = 1
+    sizes = torch.tensor([36, 64]).expand(40, 2)
+    draws = Draws(0, 0, torch.arange(40))
+    seen, (labels,) = joint(images, [masks], draws, base_size=64, crop=16, sizes=sizes)
+    assert (labels == 1).all()
+    assert (seen == 200).all()
+    _, (blind,) = joint(images, [masks], draws, base_size=64, crop=16)
+    assert (blind == -1).any()
+
+
+def test_sizes_of_whole_images_change_nothing():
+    images, masks = torch.randint(256, (5, 3, 20, 30)).byte(), torch.randint(4, (5, 20, 30))
+    draws = Draws(1, 2, torch.arange(5))
+    plain = joint(images, [masks], draws, base_size=30, crop=12)
+    sized = joint(images, [masks], draws, base_size=30, crop=12, sizes=torch.tensor([20, 30]).expand(5, 2))
+    assert torch.equal(plain[0], sized[0])
+    assert torch.equal(plain[1][0], sized[1][0])

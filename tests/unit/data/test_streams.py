@@ -29,13 +29,15 @@ def make_steps(samples: Samples | None = None, batch_size: int = 8, seed: int = 
 
 
 def test_an_epoch_holds_every_number_once_whatever_the_batch_size():
-    order = Order(13, seed=4)
+    order = Order(13, seed=4, name="new")
     for batch in (1, 5, 13, 40):
         drawn = torch.cat([order.stretch(step * batch, batch) for step in range(13)])
         assert torch.equal(drawn, torch.cat([order.stretch(0, 13 * batch)]))
         for epoch in drawn.split(13):
             assert sorted(epoch.tolist()) == list(range(13))
     assert not torch.equal(order.stretch(0, 13), order.stretch(13, 13))
+    others = [Order(13, 5, "new"), Order(13, 4, "history"), Order(13, 3, "history")]
+    assert not any(torch.equal(order.stretch(0, 13), other.stretch(0, 13)) for other in others)
 
 
 def test_new_and_history_are_drawn_in_equal_numbers_from_all_periods():
@@ -73,6 +75,44 @@ def test_a_run_that_goes_on_draws_what_it_would_have_drawn():
     whole = [step.new.ids for step in loader(make_steps())]
     rest = [step.new.ids for step in loader(make_steps(), start=31)]
     assert all(torch.equal(one, other) for one, other in zip(whole[31:], rest, strict=True))
+
+
+def test_ranks_share_every_batch():
+    whole, parts = make_steps(), []
+    for rank in range(2):
+        annotated = Annotated(
+            Part("v2", torch.arange(40, 60)), (Part("v0", torch.arange(20)),), Part("v2", torch.arange(0))
+        )
+        parts.append(Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, 50, rank=rank, ranks=2))
+    for step in (0, 7):
+        ids = torch.stack([part[step].new.ids for part in parts], dim=1).flatten()
+        assert torch.equal(ids, whole[step].new.ids)
+    with pytest.raises(LecoError, match="cannot be shared equally by 3 ranks"):
+        Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, 50, rank=0, ranks=3)
+
+
+def test_a_run_has_an_end():
+    assert len(list(make_steps())) == 50
+    for step in (-1, 50):
+        with pytest.raises(IndexError):
+            make_steps()[step]
+    with pytest.raises(LecoError, match="3 steps of 0 samples make no run"):
+        Steps(
+            make_samples(),
+            Annotated(Part("v0", torch.arange(5)), (), Part("v0", torch.arange(0))),
+            ONTOLOGY.evidence(),
+            0,
+            0,
+            3,
+        )
+
+
+def test_a_relabelled_sample_keeps_its_own_old_label():
+    samples = make_samples()
+    kept = Samples(samples.inputs, dict(samples.labels), keeps_labels=True)
+    kept.labels["v0"] = InMemory(torch.ones(60, dtype=torch.int64))  # somebody said b of all of them
+    assert (make_steps(kept)[0].new.labels["v0"] == 1).all()
+    assert not (make_steps(samples)[0].new.labels["v0"] == 1).all()
 
 
 def decode(path: Path) -> torch.Tensor:

@@ -60,6 +60,14 @@ def test_the_inferred_transition_equals_counting_with_loops():
             assert share == pytest.approx(of_new.count(old) / len(of_new))
 
 
+def test_an_old_class_that_nothing_comes_from_says_nothing_any_more():
+    merged = [("car", "vehicle")] * 8 + [("truck", "vehicle")] * 3
+    tree = infer(CoLabels.count(merged))
+    assert tree["v2"].ignored == ("truck",)
+    assert (tree.evidence().rows(["truck"], "v1") == 0).all()
+    assert infer(CoLabels.count(merged), kind="soft")["v2"].ignored == ()
+
+
 def test_same_names_are_kept_and_ignored_labels_say_nothing():
     pairs = [("road", "road")] * 5 + [("road", "lane")] * 5 + [("void", "lane"), ("road", "void"), ("", "road")]
     ontology = infer(CoLabels.count(pairs, ignore=["void"]))
@@ -215,6 +223,13 @@ def test_masks_that_could_be_mistaken_are_refused(tmp_path):
     _write_grey_png(four_bits, bits=4)
     with pytest.raises(LecoError, match="a grey image of 4 bits; save it with 8 bits"):
         read_mask(four_bits)
+    tiff = tmp_path / "inverted.tif"
+    Image.new("L", (2, 1)).save(tiff, tiffinfo={262: 0})
+    with pytest.raises(LecoError, match="a TIFF whose white is zero"):
+        read_mask(tiff)
+    one_bit = tmp_path / "one.png"
+    Image.fromarray(np.array([[False, True]])).save(one_bit)
+    assert read_mask(one_bit).tolist() == [[0, 1]]
     disguised = tmp_path / "photo.png"
     Image.new("L", (8, 8)).save(disguised, format="JPEG")
     with pytest.raises(LecoError, match="cannot be read as a label map"):

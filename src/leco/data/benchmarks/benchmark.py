@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import torch
 from torch import Tensor
 
 from leco.data.periods import Split, Validation, make_split
-from leco.data.samples import InMemory, Samples
+from leco.data.samples import Column, InMemory, Samples
+from leco.data.views.sets import ViewSet, feature_views, view_set
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 
@@ -27,8 +29,9 @@ class Recipe:
     size: int  # training samples per period
     needs: str  # where the data comes from
     build: "Callable[[Recipe, Path], Benchmark]"
-    views: str  # of `data.views.sets`, or "segmentation"
+    views: str  # of `data.views.sets`; features and segmentation have their own
     validation: Validation = "on top"
+    fetch: "Callable[[Path], Path] | None" = None  # where the owner allows it
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +56,40 @@ class Benchmark:
         recipe = self.recipe
         return make_split(recipe.name, versions, recipe.size, self.strata, seed, recipe.validation)
 
+    def stored_split(self, path: Path) -> Split:
+        """Read an index file, and check that it fits this benchmark."""
+        split = Split.load(path)
+        versions = tuple(version.name for version in self.ontology.versions)
+        if tuple(period.version for period in split.periods) != versions:
+            raise LecoError(f"{path}: its periods are not those of {self.name}: {', '.join(versions)}")
+        largest = max(int(index.max()) for p in split.periods for index in (p.train, p.validation) if len(index))
+        if largest >= len(self.pool):
+            raise LecoError(f"{path}: sample {largest} is beyond the {len(self.pool)} samples of {self.name}")
+        return split
 
-def labelled(inputs: InMemory, newest: Tensor, ontology: Ontology) -> Samples:
-    """Samples whose newest labels are known, and so all older ones."""
+    def views(self) -> ViewSet:
+        """How samples are augmented; noise on features is measured by their own spread."""
+        if self.recipe.task == "segmentation":
+            raise LecoError(f"{self.name}: images and masks are augmented together, by `data.views.joint`")
+        if self.recipe.task == "features":
+            return feature_views(self.pool.inputs.read(torch.arange(len(self.pool))).std(dim=0))
+        return view_set(self.recipe.views)
+
+
+def labelled(inputs: Column, newest: Tensor, ontology: Ontology) -> Samples:
+    """Samples whose newest labels are known, and so all older ones; labels keep their type, which may be small."""
     labels = {
-        version.name: InMemory(ontology.translate(newest.long(), ontology.newest.name, version.name))
+        version.name: InMemory(ontology.translate(newest, ontology.newest.name, version.name).to(newest.dtype))
         for version in ontology.versions
     }
     return Samples(inputs, dict(labels))
+
+
+def there(recipe: Recipe, path: Path, remedy: str) -> Path:
+    """The path, if it is there."""
+    if not path.exists():
+        raise missing(recipe, path, remedy)
+    return path
 
 
 def missing(recipe: Recipe, path: Path, remedy: str) -> LecoError:

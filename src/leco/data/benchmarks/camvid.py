@@ -2,18 +2,19 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, missing
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
 from leco.data.image_files import decode_image
 from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
-from leco.ontology.files import from_json, read_text
-from leco.ontology.masks import MaskClasses, read_mask
+from leco.ontology.files import read_json, read_text
+from leco.ontology.masks import MaskClasses, encode_mask
 from leco.ontology.ontology import Ontology
 
 _FOLDER = "camvid"
@@ -23,6 +24,8 @@ _VOID = "Void"
 def ontology(classes_csv: Path) -> Ontology:
     """Read the grouping of `classes.csv` (id, name, group); Void says nothing in either version."""
     rows = list(csv.DictReader(io.StringIO(read_text(classes_csv, 1_000_000))))
+    if not rows or not {"id", "name", "group"} <= set(rows[0]):
+        raise LecoError(f"{classes_csv}: needs the columns id, name, group")
     lineages = [(row["group"], row["name"]) for row in rows if row["name"] != _VOID]
     return Ontology.from_taxonomy("camvid", ["groups", "classes"], lineages, ignored=[_VOID])
 
@@ -31,14 +34,19 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read all frames and label maps into memory: they are small."""
     folder = root / _FOLDER
     for name in ("classes.csv", "split.json", "images", "labels"):
-        if not (folder / name).exists():
-            raise missing(recipe, folder / name, "put images/, labels/, classes.csv and split.json there")
+        there(recipe, folder / name, "put images/, labels/, classes.csv and split.json there")
     history = ontology(folder / "classes.csv")
     values = MaskClasses.load(folder / "classes.csv", ignored=[_VOID])
     if values.classes != history.newest.classes:
         raise LecoError(f"{folder / 'classes.csv'}: the ids must be in the order of the classes")
-    split = from_json(read_text(folder / "split.json", 1_000_000))
-    pool, test = (_read(folder, split[part], values, history) for part in ("train", "val"))
+    split = read_json(folder / "split.json", 1_000_000)
+    parts = [split.get(part) or [] if isinstance(split, dict) else [] for part in ("train", "val")]
+    for names in parts:
+        if not isinstance(names, list) or not names or not all(re.fullmatch(r"\w+", str(name)) for name in names):
+            raise LecoError(f"{folder / 'split.json'}: needs lists of frames, `train` and `val`")
+    if len({name for names in parts for name in names}) < sum(len(names) for names in parts):
+        raise LecoError(f"{folder / 'split.json'}: a frame stands there twice")
+    pool, test = (_read(folder, names, values, history) for names in parts)
     sequences = sorted({name.split("_")[0] for name in split["train"]})
     strata = torch.tensor([sequences.index(name.split("_")[0]) for name in split["train"]])
     return Benchmark(recipe, history, pool, test, strata)
@@ -49,14 +57,10 @@ def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology
     masks: list[Tensor] = []
     for name in names:
         pixels = decode_image(folder / "images" / f"{name}.webp")
-        codes = values.codes[read_mask(folder / "labels" / f"{name}.png")]
-        if pixels.shape[:2] != codes.shape or (codes < -1).any():
-            raise LecoError(f"{folder / 'labels' / f'{name}.png'}: does not fit its image or `classes.csv`")
+        mask = folder / "labels" / f"{name}.png"
+        codes = encode_mask(mask, values)
+        if pixels.shape[:2] != codes.shape or (images and images[0].shape[1:] != codes.shape):
+            raise LecoError(f"{mask}: {codes.shape} is not the size of its image {pixels.shape[:2]}, or of the others")
         images.append(torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))))
         masks.append(torch.from_numpy(codes.astype(np.int16)))
-    newest = torch.stack(masks)
-    labels = {
-        version.name: InMemory(history.translate(newest, history.newest.name, version.name).short())
-        for version in history.versions
-    }
-    return Samples(InMemory(torch.stack(images)), dict(labels))
+    return labelled(InMemory(torch.stack(images)), torch.stack(masks), history)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
 from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
@@ -37,8 +37,10 @@ class _DataOnly(pickle.Unpickler):
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read the official python version of CIFAR-100."""
-    meta = _read(recipe, root, "meta")
-    train, test = _read(recipe, root, "train"), _read(recipe, root, "test")
+    remedy = f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
+    for name in _MD5:
+        there(recipe, root / _FOLDER / name, remedy)
+    meta, train, test = (_read(root, name) for name in ("meta", "train", "test"))
     fine = [name.decode() for name in meta[b"fine_label_names"]]
     coarse = [name.decode() for name in meta[b"coarse_label_names"]]
     above = dict(zip(train[b"fine_labels"], train[b"coarse_labels"], strict=True))
@@ -53,13 +55,8 @@ def _samples(content: dict[bytes, Any], ontology: Ontology) -> Samples:
     return labelled(InMemory(images), torch.tensor(content[b"fine_labels"]), ontology)
 
 
-def _read(recipe: Recipe, root: Path, name: str) -> dict[bytes, Any]:
+def _read(root: Path, name: str) -> dict[bytes, Any]:
     path = root / _FOLDER / name
-    if not path.is_file():
-        remedy = (
-            f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
-        )
-        raise missing(recipe, path, remedy)
     raw = path.read_bytes()
     if hashlib.md5(raw, usedforsecurity=False).hexdigest() != _MD5[name]:
         raise LecoError(f"{path}: is not the official file (its MD5 sum differs); fetch it again")
@@ -77,9 +74,15 @@ def fetch(root: Path) -> Path:
 
     from leco.data.archives import unpack
 
+    new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     try:
         download_url(CIFAR100.url, str(root), CIFAR100.filename, CIFAR100.tgz_md5)
     except (OSError, RuntimeError) as error:
+        if new:
+            root.rmdir()
         raise LecoError(f"CIFAR-100 could not be fetched from {CIFAR100.url}: {error}") from None
     unpack(root / CIFAR100.filename, root)
+    for name in _MD5:
+        _read(root, name)
     return root / _FOLDER

@@ -3,11 +3,12 @@
 import csv
 import io
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
 from leco.data.samples import InMemory
 from leco.errors import LecoError
 from leco.ontology.files import read_text
@@ -20,20 +21,29 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read `features.npz` (train_x, train_y, test_x, test_y) and `taxonomy.csv` (species, family, order)."""
     folder = root / _FOLDER
     for name in ("features.npz", "taxonomy.csv"):
-        if not (folder / name).is_file():
-            raise missing(recipe, folder / name, "put features.npz and taxonomy.csv there")
+        there(recipe, folder / name, "put features.npz and taxonomy.csv there")
     rows = list(csv.DictReader(io.StringIO(read_text(folder / "taxonomy.csv", 10_000_000))))
     levels = ["order", "species"] if len(recipe.classes) == 2 else ["order", "family", "species"]
+    if not rows or not set(levels) <= set(rows[0]):
+        raise LecoError(f"{folder / 'taxonomy.csv'}: needs the columns {', '.join(levels)}")
     ontology = Ontology.from_taxonomy("cub", levels, [[row[level] for level in levels] for row in rows])
-    with np.load(folder / "features.npz", allow_pickle=False) as arrays:
-        parts = {name: torch.from_numpy(arrays[name]) for name in ("train_x", "train_y", "test_x", "test_y")}
-    for name in ("train_x", "test_x"):
-        if not parts[name].isfinite().all():
-            raise LecoError(f"{folder / 'features.npz'}: {name} holds values that are not finite")
-    return Benchmark(
-        recipe,
-        ontology,
-        labelled(InMemory(parts["train_x"].float()), parts["train_y"], ontology),
-        labelled(InMemory(parts["test_x"].float()), parts["test_y"], ontology),
-        strata=parts["train_y"].long(),
-    )
+    path = folder / "features.npz"
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            parts = {name: np.asarray(arrays[name]) for name in ("train_x", "train_y", "test_x", "test_y")}
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise LecoError(f"{path}: is not the archive of features that is expected: {error}") from None
+    samples = {}
+    for part in ("train", "test"):
+        features, labels = parts[f"{part}_x"], parts[f"{part}_y"]
+        if features.ndim != 2 or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu" or not len(labels):
+            raise LecoError(
+                f"{path}: {part}_x {features.shape} and {part}_y {labels.shape} are not vectors and classes"
+            )
+        vectors = torch.from_numpy(features).float()
+        if not vectors.isfinite().all() or features.shape[1] != parts["train_x"].shape[1]:
+            raise LecoError(f"{path}: {part}_x holds values that are not finite, or vectors of another length")
+        if labels.min() < 0 or labels.max() >= len(ontology.newest):
+            raise LecoError(f"{path}: {part}_y must be 0 to {len(ontology.newest) - 1}, the species of taxonomy.csv")
+        samples[part] = labelled(InMemory(vectors), torch.from_numpy(labels).long(), ontology)
+    return Benchmark(recipe, ontology, samples["train"], samples["test"], torch.from_numpy(parts["train_y"]).long())

@@ -9,15 +9,18 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, missing
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, missing, there
+from leco.data.image_files import inspect_image
 from leco.data.samples import Files, Samples
-from leco.data.squares import letterbox, letterbox_mask
+from leco.data.squares import letterbox, letterbox_mask, letterbox_size
 from leco.errors import LecoError
-from leco.ontology.files import from_json, read_text
+from leco.ontology.files import read_json
 from leco.ontology.infer import infer
-from leco.ontology.masks import MaskClasses, count_masks, read_mask
+from leco.ontology.masks import MaskClasses, count_masks, encode_mask
 from leco.ontology.ontology import Ontology
 
 _FOLDER = "mapillary-vistas"
@@ -32,12 +35,13 @@ _LONGER_EDGE = 2_200  # appendix C: the size that scales refer to
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """List the images; they and their masks are read when needed."""
     folder = root / _FOLDER
-    values = {v: MaskClasses.load(_there(recipe, folder / f"config_{v}.json")) for v in _VERSIONS}
+    values = {v: MaskClasses.load(there(recipe, folder / f"config_{v}.json", _REMEDY)) for v in _VERSIONS}
     training = _names(recipe, folder / "training")
     # The paper takes the first 5,000 or all 18,000 training images, and deals them to two periods.
     training = training[: 2 * recipe.size]
     history = _ontology(folder, training, values)
-    labels = from_json(read_text(folder / "config_v2.0.json", 10_000_000))["labels"]
+    content = read_json(folder / "config_v2.0.json", 10_000_000)
+    labels = content["labels"] if isinstance(content, dict) else content
     evaluated = tuple(label["name"] for label in labels if label.get("evaluate", True))
     pool = _samples(folder / "training", training, values)
     test = _samples(folder / "validation", _names(recipe, folder / "validation"), values)
@@ -45,22 +49,38 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
 
 
 def _names(recipe: Recipe, part: Path) -> list[str]:
-    _there(recipe, part)
+    there(recipe, part, _REMEDY)
     names = sorted(path.stem for path in (part / "images").glob("*.jpg"))
     if not names:
         raise missing(recipe, part / "images" / "*.jpg", _REMEDY)
     for version in _VERSIONS:
-        _there(recipe, part / version / "labels" / f"{names[0]}.png")
+        have = {path.stem for path in (part / version / "labels").glob("*.png")}
+        absent = [name for name in names if name not in have]
+        if absent:
+            raise missing(
+                recipe, part / version / "labels" / f"{absent[0]}.png", f"{len(absent):,} masks lack; {_REMEDY}"
+            )
     return names
 
 
 def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses]) -> Ontology:
+    """Infer the transition from the masks of the pool, or take what was kept, if it is of these very classes."""
     kept = folder / f"leco-ontology-{len(names)}.json"
     if kept.is_file():
-        return Ontology.load(kept)
+        history = Ontology.load(kept)
+        if all(history[version].classes == values[version].classes for version in _VERSIONS):
+            return history
+        raise LecoError(f"{kept}: was inferred for other classes than the configs beside it name; delete it")
     masks = [[folder / "training" / version / "labels" / f"{name}.png" for version in _VERSIONS] for name in names]
-    colabels = count_masks([(old, new) for old, new in masks], values["v1.2"], values["v2.0"])
-    history = infer(colabels, "mapillary", _VERSIONS)
+    console = Console(stderr=True)
+    pairs = track(
+        [(old, new) for old, new in masks],
+        "inferring the transition, once",
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    history = infer(count_masks(pairs, values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS)
     with suppress(LecoError):  # the data may be read-only; then it is inferred again next time
         history.save(kept)
     return history
@@ -75,17 +95,13 @@ def _samples(part: Path, names: list[str], values: dict[str, MaskClasses]) -> Sa
         )
         for version in _VERSIONS
     }
-    return Samples(images, dict(labels))
+    sizes = Files(images.paths, partial(letterbox_size, side=_LONGER_EDGE))
+    return Samples(images, dict(labels), sizes)
 
 
 def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
-    codes = classes.codes[read_mask(path)]
-    if (codes < -1).any():
-        raise LecoError(f"{path}: holds values that its config does not name")
+    codes = encode_mask(path, classes)
+    size = inspect_image(path.parents[2] / "images" / f"{path.stem}.jpg")
+    if codes.shape != size:
+        raise LecoError(f"{path}: {codes.shape} is not the size of its image, {size}")
     return letterbox_mask(codes, side)
-
-
-def _there(recipe: Recipe, path: Path) -> Path:
-    if not path.exists():
-        raise missing(recipe, path, _REMEDY)
-    return path

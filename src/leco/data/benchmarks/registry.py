@@ -14,9 +14,9 @@ _CUB = "CUB-200 features"
 
 _RECIPES = [
     Recipe("digits-leco", "classification", (3, 10), 200, "nothing", digits.build, "digits"),
-    Recipe("cifar-leco-1k", "classification", (20, 100), 1_000, _CIFAR, cifar.build, "cifar"),
-    Recipe("cifar-leco-2k", "classification", (20, 100), 2_000, _CIFAR, cifar.build, "cifar"),
-    Recipe("cifar-leco-10k", "classification", (20, 100), 10_000, _CIFAR, cifar.build, "cifar"),
+    Recipe("cifar-leco-1k", "classification", (20, 100), 1_000, _CIFAR, cifar.build, "cifar", fetch=cifar.fetch),
+    Recipe("cifar-leco-2k", "classification", (20, 100), 2_000, _CIFAR, cifar.build, "cifar", fetch=cifar.fetch),
+    Recipe("cifar-leco-10k", "classification", (20, 100), 10_000, _CIFAR, cifar.build, "cifar", fetch=cifar.fetch),
     # The pool has 101,000 images: there validation is a fifth of the period itself.
     Recipe("inat-leco", "classification", (123, 810), 50_000, _INAT, inat.build, "inat", "within"),
     Recipe("inat-4tp-leco", "classification", (123, 339, 729, 810), 25_000, _INAT, inat.build, "inat", "within"),

@@ -67,15 +67,19 @@ def centre_crop_resize(images: Tensor, resize: int = 256, size: int = 224) -> Te
 
 
 def cutout(images: Tensor, draws: Draws) -> Tensor:
-    """Grey out a square of half the image's side around a uniform centre, clipped at the borders (FixMatch)."""
+    """Grey out a square of half the image's side around a uniform centre, as the FixMatch code that the paper uses.
+
+    There a square that would begin outside is moved inside, one that would end outside is clipped, and it is a pixel
+    larger than it says.
+    """
     check(images, draws)
     height, width = images.shape[-2:]
     side = max(height, width) // 2
     centre = draws.uniform("cutout", 2)
-    top = (centre[:, :1] * height - side / 2).floor()
-    left = (centre[:, 1:] * width - side / 2).floor()
+    top = (centre[:, :1] * height - side / 2).clamp(min=0).floor()
+    left = (centre[:, 1:] * width - side / 2).clamp(min=0).floor()
     row, column = arange(height, images), arange(width, images)
-    rows, columns = (row >= top) & (row < top + side), (column >= left) & (column < left + side)
+    rows, columns = (row >= top) & (row <= top + side), (column >= left) & (column <= left + side)
     return paint(images, rows.byte()[:, :, None] & columns.byte()[:, None, :], GREY)
 
 
@@ -128,5 +132,7 @@ def arange(size: int, like: Tensor) -> Tensor:
 
 def check(batch: Tensor, draws: Draws) -> None:
     """Refuse to broadcast the draws of one sample over a batch."""
+    if batch.dim() == 4 and batch.shape[1] not in (1, 3):
+        raise LecoError(f"images must have 1 or 3 channels, not {batch.shape[1]}")
     if len(batch) != len(draws.ids):
         raise LecoError(f"a batch of {len(batch)} needs as many sample ids, not {len(draws.ids)}")

@@ -19,22 +19,28 @@ def joint(
     crop: int,
     scale: tuple[float, float] = (0.5, 2.1),
     fill: int = 0,
+    sizes: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """Flip, scale the longer edge to `base_size` times a factor in `scale`, and crop (crop, crop).
 
     Images uint8 (n, c, h, w) bilinearly; masks (n, h, w) by the nearest pixel, as int64. Where the scaled image is
     smaller than the crop, the right and the bottom are padded: images with `fill`, masks with -1 (no label). One
-    resampling: the scaled image, 40 times the size of the crop in the paper, is never made.
+    resampling: the scaled image, 40 times the size of the crop in the paper, is never made. `sizes` (n, 2) tells the
+    height and width of images that were padded to be stacked; what is padding is not part of the image.
     """
     check(images, draws)
-    n, height, width = len(images), *images.shape[-2:]
+    n = len(images)
+    if sizes is None:
+        sizes = torch.tensor(images.shape[-2:], device=images.device).expand(n, 2)
+    height, width = sizes.to(images.device).unsqueeze(2).unbind(1)  # each (n, 1)
     for mask in masks:
-        if mask.shape != (n, height, width):
+        if mask.shape != (n, *images.shape[-2:]):
             raise LecoError(f"a mask of shape {tuple(mask.shape)} does not fit images of {tuple(images.shape)}")
     factor, mirrored, top, left = draws.uniform("joint", 4)[..., None].unbind(1)  # each (n, 1)
     longer = base_size * (scale[0] + (scale[1] - scale[0]) * factor)
-    row, rows, row_inside = source(longer, height, max(height, width), top, crop)
-    column, columns, column_inside = source(longer, width, max(height, width), left, crop)
+    longest = torch.maximum(height, width)
+    row, rows, row_inside = source(longer, height, longest, top, crop)
+    column, columns, column_inside = source(longer, width, longest, left, crop)
     column = torch.where(mirrored < 0.5, width - 1 - column, column)
     columns = torch.where(mirrored < 0.5, width - 1 - columns, columns)
     outside = ~(row_inside[:, :, None] & column_inside[:, None, :])
@@ -45,15 +51,15 @@ def joint(
     )
 
 
-def source(longer: Tensor, size: int, longest: int, position: Tensor, crop: int) -> tuple[Tensor, Tensor, Tensor]:
+def source(longer: Tensor, size: Tensor, longest: Tensor, position: Tensor, crop: int) -> tuple[Tensor, Tensor, Tensor]:
     """Where each of the `crop` results of one edge lies in the source, the nearest pixel, and whether it is inside."""
     scaled = (longer * size / longest).round().clamp(min=1)
     start = (position * ((scaled - crop).clamp(min=0) + 1)).floor()
     place = arange(crop, position) + start
-    fraction = ((place + 0.5) * size / scaled - 0.5).clamp(0, size - 1)
+    fraction = torch.minimum(((place + 0.5) * size / scaled - 0.5).clamp(min=0), size - 1.0)
     # In integers: half-way between two pixels, rounding errors would choose another for each device.
-    nearest = torch.div((2 * place.long() + 1) * size, 2 * scaled.long(), rounding_mode="floor").clamp(max=size - 1)
-    return fraction, nearest, place < scaled
+    nearest = torch.div((2 * place.long() + 1) * size, 2 * scaled.long(), rounding_mode="floor")
+    return fraction, torch.minimum(nearest, size - 1), place < scaled
 
 
 def bilinear(images: Tensor, row: Tensor, column: Tensor) -> Tensor:

@@ -59,5 +59,4 @@ VIEW_SETS = {
     # 8x8: a shift by four pixels would lose the digit, and a mirrored digit is none.
     "digits": ViewSet(partial(weak, flip=False, padding=1), partial(strong, flip=False, padding=1), unchanged),
     "inat": ViewSet(inat_weak, inat_strong, inat_evaluate),
-    "features": feature_views(std=1.0),  # standardised features
 }
