@@ -128,15 +128,15 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
             continue
         known = samples.labels[name].read(ids[mine])
         if rows is None:
-            rows = torch.zeros(len(ids), *known.shape[1:], dtype=torch.int64)
-            labels = {v.name: torch.full_like(rows, NO_LABEL) for v in ontology.versions}
-        rows[mine] = evidence.ids(known, name)
+            rows = torch.zeros(len(ids), *known.shape[1:], dtype=torch.int32)  # label maps are large
+            labels = {v.name: torch.full(rows.shape, NO_LABEL, dtype=known.dtype) for v in ontology.versions}
+        rows[mine] = evidence.ids(known, name).int()
         for older in ontology.versions[: ontology.position(name) + 1]:
             implied = ontology.translate(known, name, older.name)
             if samples.keeps_labels:
                 given = samples.labels[older.name].read(ids[mine]).long()
                 implied = torch.where(given == NO_LABEL, implied, given)
-            labels[older.name][mine] = implied
+            labels[older.name][mine] = implied.to(known.dtype)
     assert rows is not None
     sizes = samples.sizes.read(ids) if samples.sizes is not None else None
     return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)

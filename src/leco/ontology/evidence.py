@@ -104,7 +104,7 @@ class Evidence:
 
     def gather(self, ids: Tensor) -> Tensor:
         """Log-likelihoods for row ids of shape (n, ...): (n, C, ...)."""
-        flat = ids.reshape(-1)
+        flat = ids.reshape(-1).long()
         start, stop = self.starts[flat], self.starts[flat + 1]
         counts = stop - start
         sample = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), counts)
