@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology
+from leco.cli.run import run
 from leco.errors import LecoError
 
 _LONGEST = 1_000  # characters of a message
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
+app.command()(run)
 
 
 def _print_version(wanted: bool) -> None:

@@ -152,7 +152,8 @@ class Ontology:
             indices = parents[self[new].encode(labels.cpu().numpy())]
             return labels.new_tensor(indices, dtype=labels.long().dtype)  # wide enough for any index
         translated = parents[self[new].encode(labels)]
-        if not any(isinstance(label, str) for label in np.asarray(labels, dtype=object).ravel()):
+        numeric = isinstance(labels, np.ndarray) and labels.dtype.kind in "iuf"
+        if numeric or not any(isinstance(label, str) for label in np.asarray(labels, dtype=object).ravel()):
             return translated
         return np.array([*self[old].handles, ""], dtype=object)[translated].tolist()
 
