@@ -87,8 +87,8 @@ def training_defaults(name: str, task: str, budget: Budget) -> dict[str, Any]:
     if task == "segmentation":
         raise LecoError(f"{name}: segmentation is not trained yet")
     if task == "features":
-        steps = {"paper": 2_000, "small": 300}[budget]
-        return {"model": "linear", "steps": steps, "learning_rate": 0.02, "weight_decay": 1e-3, "evaluate_every": 50}
+        steps = {"paper": 2_000, "small": 600}[budget]
+        return {"model": "linear", "steps": steps, "learning_rate": 0.5, "weight_decay": 1e-3, "evaluate_every": 50}
     if name.startswith("inat"):
         paper = {
             **{"model": "resnet50", "steps": 250_000, "batch_size": 30, "learning_rate": 0.01, "weight_decay": 1e-3},

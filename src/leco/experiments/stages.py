@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -197,9 +198,15 @@ def load_network(stage: Stage, experiment: Experiment, benchmark: Benchmark, sto
 
 
 def normaliser(benchmark: Benchmark, split: Split) -> Callable[[Tensor], Tensor]:
-    """Centre and scale each channel, or dimension, as the first period's training samples are spread."""
+    """Centre and scale each channel as the first period's training samples are spread; features get unit length.
+
+    (Times ten, so that a linear head need not grow large to be sure: see docs/log.md.)
+    """
+    if benchmark.recipe.task == "features":
+        return lambda features: 10 * F.normalize(features, dim=1)
     sample = benchmark.pool.inputs.read(split.periods[0].train[:2_000]).float()
-    dims = [dim for dim in range(sample.dim()) if dim != 1]
-    shape = (1, -1, *[1] * (sample.dim() - 2))
-    mean, std = sample.mean(dim=dims).view(shape), sample.std(dim=dims).clamp(min=1e-6).view(shape)
+    mean, std = (
+        sample.mean(dim=(0, 2, 3)).view(1, -1, 1, 1),
+        sample.std(dim=(0, 2, 3)).clamp(min=1e-6).view(1, -1, 1, 1),
+    )
     return lambda inputs: (inputs.float() - mean.to(inputs.device)) / std.to(inputs.device)
