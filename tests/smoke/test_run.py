@@ -109,6 +109,7 @@ BAD = {
     "half a setting": (["digits-leco", "--set", "training.steps"], "say KEY=VALUE"),
     "senseless value": (["digits-leco", "--set", "training.steps=0"], "training.steps: Input should be greater than"),
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
+    "unknown budget": (["cub-leco", "--budget", "huge"], "'huge' is no budget; valid: 'paper', 'small'"),
     "segmentation": (["camvid-leco"], "segmentation is not trained yet"),
 }
 

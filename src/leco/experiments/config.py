@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -72,6 +72,8 @@ def fingerprint(config: dict[str, Any]) -> str:
 def experiment(name: str, budget: Budget, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
     """The experiment of a benchmark under a budget, with `changes` to it and `settings` such as training.steps=500."""
     found = recipe(name)
+    if budget not in get_args(Budget):
+        raise LecoError(f"{budget!r} is no budget{nearest(budget, get_args(Budget))}")
     values: dict[str, Any] = {"benchmark": found.name, "budget": budget, **changes}
     values["training"] = training_defaults(found.name, found.task, budget) | _training_settings(settings)
     try:
