@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.commands import assert_refused, leco
 from tests.conftest import STREET
 
 from leco.ontology.files import to_yaml
-
-
-def leco(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "leco", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
 
 
 @pytest.fixture
@@ -156,13 +152,8 @@ def test_a_wrong_call_gives_one_message_and_writes_nothing(case, street_file):
     folder = street_file.parent
     (folder / "labels.csv").write_text("coarse,fine\nroad,lane\n")
     (folder / "control.csv").write_text('coarse,fine\n"ro\x1b[31mad\nx",lane\n')
-    before = sorted(folder.iterdir())
     arguments, message = BAD_CALLS[case]
-    result = leco("ontology", *arguments, cwd=folder)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert sorted(folder.iterdir()) == before
+    assert_refused(["ontology", *arguments], message, folder)
 
 
 @pytest.mark.slow

@@ -1,18 +1,14 @@
 """`leco data`, as a user would run it."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests import commands
 
-
-def leco(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "leco", "data", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+leco = partial(commands.leco, "data")
 
 
 def test_list_names_every_benchmark_and_what_it_needs():
@@ -61,11 +57,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
     arguments, message = BAD[case]
-    result = leco(*arguments, cwd=tmp_path)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
+    commands.assert_refused(["data", *arguments], message, tmp_path)
 
 
 def test_check_lists_all_problems_at_once_and_can_skip_them(tmp_path):

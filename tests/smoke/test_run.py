@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file
+from tests.commands import assert_refused, leco
 
 from leco import LecoError
 from leco.data.benchmarks import load
@@ -24,9 +25,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "leco", "run", *map(str, arguments)]
 
 
-def leco_run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
+leco_run = partial(leco, "run")
 
 
 def test_a_run_trains_every_stage_once_and_shares_it(tmp_path):
@@ -117,11 +116,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
     arguments, message = BAD[case]
-    result = leco_run(*arguments, cwd=tmp_path)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(["run", *arguments], message, tmp_path)
 
 
 def test_stages_differ_where_anything_they_depend_on_does(tmp_path):

@@ -10,8 +10,6 @@ from leco.cli.tables import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from leco.data.manifest import Manifest
     from leco.data.problems import Problems
     from leco.ontology.ontology import Ontology
@@ -21,6 +19,8 @@ _MOST_CLASSES = 40
 
 def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool, root: Path | None = None) -> None:
     """Check a manifest, or a folder of images per version and class; list every problem at once."""
+    import numpy as np
+
     from leco.data.cells import SPLITS
     from leco.ontology.ontology import Ontology
 
@@ -39,7 +39,9 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
     inside = ", ".join(f"{size:,} {split}" for split, size in sizes.items() if size)
     kind = "images" if found.kind == "image" else "feature vectors"
     typer.echo(f"{manifest}: {len(found):,} samples ({kind}): {inside}")
-    typer.echo(f"{int((~_labelled(found)).sum()):,} without a label; {_periods(found)}\n")
+    labelled, none = found.labelled(), np.zeros(len(found), dtype=bool)
+    anyhow, newest = sum(labelled.values(), none), labelled.get(history.newest.name, none)
+    typer.echo(f"{int((~anyhow).sum()):,} without a label; {_periods(found)}\n")
     versions = {**found.labels, **found.masks}
     if versions:
         rows = [_summary(found, history, version, split) for version in versions for split in SPLITS if sizes[split]]
@@ -48,7 +50,7 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
     if found.labels:
         _print_classes(found, history)
     for split in ("val", "test"):
-        older = int(((found.split == split) & _labelled(found) & ~_labelled(found, history.newest.name)).sum())
+        older = int(((found.split == split) & anyhow & ~newest).sum())
         if older:
             typer.echo(
                 f"note: {older:,} {split} samples have no label of {history.newest.name}, so cannot be scored there"
@@ -74,18 +76,6 @@ def _read(
             progress.update(task, completed=done, total=total)
 
         return read(manifest, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
-
-
-def _labelled(manifest: "Manifest", version: str | None = None) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which samples have a label of a version, or of any."""
-    import numpy as np
-
-    labelled = np.zeros(len(manifest), dtype=bool)
-    for name, labels in manifest.labels.items():
-        labelled |= (labels >= 0) & (version in (None, name))
-    for name, masks in manifest.masks.items():
-        labelled |= np.array([bool(mask) for mask in masks]) & (version in (None, name))
-    return labelled
 
 
 def _periods(manifest: "Manifest") -> str:

@@ -36,6 +36,11 @@ class Manifest:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def labelled(self) -> dict[str, NDArray[np.bool_]]:
+        """For every version that occurs, which samples have a label, or a mask, of it."""
+        masked = {version: np.array([bool(mask) for mask in masks]) for version, masks in self.masks.items()}
+        return {version: labels >= 0 for version, labels in self.labels.items()} | masked
+
 
 def read_manifest(
     path: Path | str,

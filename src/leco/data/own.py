@@ -94,10 +94,7 @@ _LATER = -2  # has labels, but only of versions that this ontology does not have
 
 def _newest_label(manifest: Manifest, ontology: Ontology) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """For every sample, the position of the newest version it has a label of; -1 for none, -2 for later ones only."""
-    labelled = {
-        **{version: given >= 0 for version, given in manifest.labels.items()},
-        **{version: np.array([bool(mask) for mask in drawn]) for version, drawn in manifest.masks.items()},
-    }
+    labelled = manifest.labelled()
     known = [version.name for version in ontology.versions]
     newest = np.full(len(manifest), NO_LABEL, dtype=np.int64)
     for version, has_label in labelled.items():

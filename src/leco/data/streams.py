@@ -145,7 +145,7 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     """Yield the steps from `start` on; with workers, files are read ahead in other processes, in the same order."""
     columns = (steps.samples.inputs, *steps.samples.labels.values())
+    remaining = range(max(start, 0), len(steps))
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
-        return (steps[step] for step in range(max(start, 0), len(steps)))
-    remaining = torch.utils.data.Subset(steps, range(start, len(steps)))
-    return iter(DataLoader(remaining, batch_size=None, num_workers=workers))
+        return (steps[step] for step in remaining)
+    return iter(DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers))

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from leco.data.benchmarks import Benchmark
 from leco.data.periods import Split, annotate
 from leco.data.streams import Steps
+from leco.data.views import normalise
 from leco.errors import LecoError
 from leco.evaluation import scores
 from leco.experiments.config import Experiment, fingerprint
@@ -24,8 +26,9 @@ from leco.experiments.store import Store
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
+from leco.ontology.files import write_bytes
 from leco.ontology.ontology import Ontology
-from leco.training.checkpoint import read_checkpoint, write_bytes, write_checkpoint
+from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.evaluate import confusions
 from leco.training.handover import hand_over
 from leco.training.loop import Job, Report, Training
@@ -94,15 +97,15 @@ def run_stage(
         return
     ontology = benchmark.ontology.until(split.periods[stage.period].version)
     annotated = annotate(split, stage.period, stage.annotation)  # type: ignore[arg-type]
-    normalise = normaliser(benchmark, split)
+    prepare, views = normaliser(benchmark, split), benchmark.views()
     network = make_network(stage, experiment, benchmark, ontology, store)
     teacher = None if stage.teacher is None else load_network(stage.teacher, experiment, benchmark, store)
     settings = experiment.training
     job = Job(
         Steps(benchmark.pool, annotated, ontology.evidence(), settings.batch_size, experiment.seed, settings.steps),
         terms(Method.parse(stage.method)),
-        benchmark.views(),
-        normalise,
+        views,
+        prepare,
         stage.strategy,  # type: ignore[arg-type]
         settings.optimisation(),
         experiment.seed,
@@ -112,8 +115,7 @@ def run_stage(
     def score(model: nn.Module, held_out: bool) -> dict[str, Any]:
         samples = benchmark.pool if held_out else benchmark.test
         indices = annotated.validation.indices if held_out else torch.arange(len(benchmark.test))
-        evaluate = benchmark.views().evaluate
-        matrices = confusions(model, samples, indices, ontology, lambda x, draws: normalise(evaluate(x, draws)))
+        matrices = confusions(model, samples, indices, ontology, lambda x, draws: prepare(views.evaluate(x, draws)))
         found = {name: scores(matrix, ontology[name].handles) for name, matrix in matrices.items()}
         return {name: {"macc": s.macc, "per_class": s.table(), "absent": list(s.absent)} for name, s in found.items()}
 
@@ -171,10 +173,7 @@ def make_network(
 ) -> Network:
     """A new network for a stage, with what it takes over from the one before."""
     torch.manual_seed(experiment.seed)
-    num_inputs = benchmark.pool.inputs.read(torch.tensor([0])).shape[1]
-    backbone = build_backbone(experiment.training.model, num_inputs, experiment.training.pretrained)
-    versions = ontology.versions if Method.parse(stage.method).coarse == "joint" else (ontology.newest,)
-    network = Network(backbone, versions)
+    network = build_network(stage, experiment, benchmark, ontology, experiment.training.pretrained)
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = experiment.training.norm_momentum
@@ -190,11 +189,18 @@ def load_network(stage: Stage, experiment: Experiment, benchmark: Benchmark, sto
     if not path.is_file():
         raise LecoError(f"{path}: the stage {stage} is not complete")
     ontology = benchmark.ontology.until(benchmark.ontology.versions[stage.period].name)
-    num_inputs = benchmark.pool.inputs.read(torch.tensor([0])).shape[1]
-    versions = ontology.versions if Method.parse(stage.method).coarse == "joint" else (ontology.newest,)
-    network = Network(build_backbone(experiment.training.model, num_inputs), versions)
+    network = build_network(stage, experiment, benchmark, ontology, pretrained=False)
     network.load_state_dict(load_file(path))
     return network.eval()
+
+
+def build_network(
+    stage: Stage, experiment: Experiment, benchmark: Benchmark, ontology: Ontology, pretrained: bool
+) -> Network:
+    """A network of the shape that a stage has: one head, or, for joint training, one per version."""
+    num_inputs = benchmark.pool.inputs.read(torch.tensor([0])).shape[1]
+    versions = ontology.versions if Method.parse(stage.method).coarse == "joint" else (ontology.newest,)
+    return Network(build_backbone(experiment.training.model, num_inputs, pretrained), versions)
 
 
 def normaliser(benchmark: Benchmark, split: Split) -> Callable[[Tensor], Tensor]:
@@ -205,8 +211,5 @@ def normaliser(benchmark: Benchmark, split: Split) -> Callable[[Tensor], Tensor]
     if benchmark.recipe.task == "features":
         return lambda features: 10 * F.normalize(features, dim=1)
     sample = benchmark.pool.inputs.read(split.periods[0].train[:2_000]).float()
-    mean, std = (
-        sample.mean(dim=(0, 2, 3)).view(1, -1, 1, 1),
-        sample.std(dim=(0, 2, 3)).clamp(min=1e-6).view(1, -1, 1, 1),
-    )
-    return lambda inputs: (inputs.float() - mean.to(inputs.device)) / std.to(inputs.device)
+    mean, std = sample.mean(dim=(0, 2, 3)) / 255, sample.std(dim=(0, 2, 3)).clamp(min=1e-6) / 255
+    return partial(normalise, mean=mean, std=std)

@@ -88,7 +88,7 @@ def _legend(kinds: set[Kind], y: float) -> list[str]:
 def to_html(ontology: Ontology, focus: Sequence[str] = ()) -> str:
     """Draw the history as a page of its own: picture, legend, list of changes, search; needs no network."""
     steps = []
-    for old, new in zip(ontology.versions, ontology.versions[1:], strict=False):
+    for old, new in ((step.old, step.new) for step in ontology.steps):
         found = ontology.changes(old.name, new.name)
         counts = [(kind, sum(change.kind == kind for change in found)) for kind in KINDS]
         steps.append(
@@ -196,7 +196,7 @@ def _relatives(start: set[Node], links: list[tuple[Node, Node, float]]) -> set[N
 def _kinds(ontology: Ontology) -> dict[Node, Kind]:
     """What happened to a class: the change it came by, or, if it was dropped, that."""
     kinds: dict[Node, Kind] = {}
-    for position, (old, new) in enumerate(zip(ontology.versions, ontology.versions[1:], strict=False)):
+    for position, (old, new) in enumerate((step.old, step.new) for step in ontology.steps):
         for change in ontology.changes(old.name, new.name):
             for label in change.new:
                 kinds[position + 1, new.index(label)] = change.kind

@@ -64,14 +64,22 @@ def read_text(path: Path, largest: int) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that readers see the old content or the new, never half of it."""
+    """Write a UTF-8 file, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that readers see the old content or the new, never half of it, even if the machine stops."""
     try:
         target = path.resolve()  # through a link, not over it
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
         temporary = target.with_name(f".leco-{os.getpid()}.tmp")
         try:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

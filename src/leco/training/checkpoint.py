@@ -4,7 +4,6 @@ Tensors are safetensors, the rest is JSON; nothing is pickled.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from leco.errors import LecoError
+from leco.ontology.files import write_bytes
 
 _NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that a broken one leaves the other
 
@@ -52,22 +51,6 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             problems.append(f"{path}: cannot be read ({error}); an earlier checkpoint is used")
     return max(found, key=lambda c: c.step, default=None), problems
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even if the machine stops."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _step_of(path: Path) -> int:

@@ -93,7 +93,8 @@ class Training:
             outputs = forward_once(networks, views, job.terms)
             evidence = job.steps.evidence
             losses = {term.name: term.loss(outputs, batch, evidence) for term in job.terms}
-            check_losses(losses, self.step, rate)
+            values = {name: loss.item() for name, loss in losses.items()}
+            check_losses(values, self.step, rate)
             torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
@@ -103,7 +104,7 @@ class Training:
             speed = seen / (time.perf_counter() - started)
             due = self.step % job.optimisation.evaluate_every == 0 or self.step == total
             score = self._evaluate() if due else None
-            yield Report(self.step, {name: loss.item() for name, loss in losses.items()}, rate, speed, score)
+            yield Report(self.step, values, rate, speed, score)
 
     def _enter_step(self, rate: float) -> None:
         """Set what depends on the step alone, so that a resumed run cannot differ."""
@@ -176,11 +177,11 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
     return made
 
 
-def check_losses(losses: Mapping[str, Tensor], step: int, rate: float) -> None:
+def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:
     """Stop at the first loss that is no number, and say which."""
     for name, loss in losses.items():
-        if not math.isfinite(loss.item()):
+        if not math.isfinite(loss):
             raise LecoError(
-                f"step {step}: the loss of the term {name!r} is {loss.item()} at a learning rate of {rate:g}; "
+                f"step {step}: the loss of the term {name!r} is {loss} at a learning rate of {rate:g}; "
                 "try a smaller learning rate"
             )
