@@ -68,6 +68,15 @@ def data_root() -> Path:
 
 
 @pytest.fixture(scope="session")
+def paper_source() -> str:
+    """The paper in LaTeX: beside the repository, or where LECO_PAPER says; tests that need it are skipped elsewhere."""
+    path = Path(os.environ.get("LECO_PAPER", Path(__file__).parents[2] / "shared" / "paper" / "leco.tex"))
+    if not path.is_file():
+        pytest.skip(f"no paper at {path}; set LECO_PAPER")
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
 def cifar_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The official CIFAR-100 files: where LECO_CIFAR says, or unpacked from the real data."""
     if "LECO_CIFAR" in os.environ:

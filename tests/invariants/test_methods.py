@@ -11,7 +11,7 @@ from torch import Tensor
 from leco import LecoError, Ontology
 from leco.data.streams import Batch, Step
 from leco.methods.method import ALL_METHODS, Method
-from leco.methods.terms import HISTORY, NEW, Request, Settings, forward_once, terms
+from leco.methods.terms import HISTORY, NEW, Request, Settings, combine, forward_once, terms
 
 ONTOLOGY = Ontology.from_taxonomy(
     "t", ["v0", "v1", "v2"], [("a", "aa", "aaa"), ("a", "aa", "aab"), ("a", "ab", "aba"), ("b", "ba", "baa")]
@@ -58,7 +58,7 @@ def run(method: Method, settings: Settings | None = None) -> tuple[Tensor, dict[
     networks = {"student": Counting(2), "teacher": Counting(3)}
     summands = terms(method, settings)
     outputs = forward_once(networks, make_views(), summands)
-    return torch.stack([term.loss(outputs, make_step(), EVIDENCE) for term in summands]).sum(), networks
+    return combine({term.name: term.loss(outputs, make_step(), EVIDENCE) for term in summands}).loss, networks
 
 
 def test_there_are_the_39_combinations_of_the_paper():
@@ -147,7 +147,7 @@ def test_in_the_first_period_every_method_is_cross_entropy(method):
     network = Counting(2)
     summands = terms(method)
     outputs = forward_once({"student": network}, views, summands)
-    loss = torch.stack([term.loss(outputs, step, first.evidence()) for term in summands]).sum()
+    loss = combine({term.name: term.loss(outputs, step, first.evidence()) for term in summands}).loss
     torch.testing.assert_close(loss, F.cross_entropy(network(views["new", "strong"])["v0"], labels))
 
 

@@ -161,10 +161,16 @@ def test_the_demo_tells_the_whole_story(tmp_path):
     result = leco("demo", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "split: loop -> 0, 6, 8, 9" in result.stdout
-    assert (tmp_path / "leco-demo" / "ontology.html").is_file()
-    numbers = {
-        line.split("(")[1].split(")")[0]: float(line.split(")")[1].split()[0])
-        for line in result.stdout.splitlines()
-        if "(ce)" in line or "(lpl)" in line or "(all-fine)" in line
-    }
-    assert numbers["ce"] < numbers["lpl"] < numbers["all-fine"]
+    assert "136 trainings, 64 of them shared with others: 72 to do" in result.stdout
+    for name in ("ontology.html", "ontology.yaml", "results.png"):
+        assert (tmp_path / "leco-demo" / name).is_file()
+    rows = [line for line in result.stdout.splitlines() if "±" in line and "%" in line]
+    assert len(list((tmp_path / "leco-demo" / "runs" / "stages").iterdir())) == 72
+    means = {line.split("±")[0].rsplit(None, 1)[0].strip(): float(line.split("±")[0].split()[-1]) for line in rows}
+    lpl, best, all_fine = (
+        value for name, value in means.items() if "lpl" in name or "pseudo" in name or "fine)" in name
+    )
+    assert 80 < lpl < best < all_fine < 95
+    again = leco("demo", cwd=tmp_path)
+    assert "0 to do" in again.stdout  # everything is kept
+    assert again.stdout.split("test mAcc")[1] == result.stdout.split("test mAcc")[1]

@@ -9,14 +9,13 @@ import time
 from functools import partial
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from tests.commands import assert_refused, leco
 
 from leco import LecoError
-from leco.data.benchmarks import load
-from leco.experiments.config import Training, experiment, training_defaults
-from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.training.checkpoint import _step_of
 
 SHORT = ["--set", "training.steps=12", "--set", "training.evaluate_every=6"]
 
@@ -34,7 +33,7 @@ def test_a_run_trains_every_stage_once_and_shares_it(tmp_path):
     assert first.stdout.count("to do") == 3  # TP0, the teacher, the student
     stages = {path.name for path in (tmp_path / "runs" / "stages").iterdir()}
     second = leco_run("digits-leco", "--method", "ce", *SHORT, cwd=tmp_path)  # the teacher is this very run
-    assert second.stdout.count("there") == 2
+    assert second.stdout.count("  there  ") == 2
     assert {path.name for path in (tmp_path / "runs" / "stages").iterdir()} == stages
     assert list((tmp_path / "runs" / "partial").iterdir()) == []
 
@@ -48,6 +47,9 @@ def test_a_result_holds_what_a_report_needs(tmp_path):
     assert len(newest["test"]["v2"]["per_class"]) == 10
     assert newest["seed"] == 0
     assert newest["packages"]["torch"]
+    assert newest["images_per_second"] > 0
+    assert newest["seconds"] > 0
+    assert newest["validation_score"] == newest["validation"]["v2"]["macc"]
     lines = [
         json.loads(line)
         for path in tmp_path.glob("runs/stages/*/metrics.jsonl")
@@ -108,7 +110,15 @@ BAD = {
     "half a setting": (["digits-leco", "--set", "training.steps"], "say KEY=VALUE"),
     "senseless value": (["digits-leco", "--set", "training.steps=0"], "training.steps: Input should be greater than"),
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
-    "unknown budget": (["cub-leco", "--budget", "huge"], "'huge' is no budget; valid: 'paper', 'small'"),
+    "unknown budget": (["cub-leco", "--budget", "huge"], "budget: 'huge' is none; valid: 'paper', 'small'"),
+    "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is no device; did you mean 'cpu'?"),
+    "half precision on a CPU": (
+        ["digits-leco", "--device", "cpu", "--set", "training.precision=16-mixed"],
+        "precision 16-mixed needs a GPU",
+    ),
+    "odd batch": (["digits-leco", "--set", "training.batch_size=7"], "batch_size must be even"),
+    "no such file": (["nowhere.yaml"], "nowhere.yaml: there is no such file"),
+    "bad seed": (["digits-leco", "--seed", "-1"], "seed: Input should be greater than or equal to 0, not -1"),
     "segmentation": (["camvid-leco"], "segmentation is not trained yet"),
 }
 
@@ -119,21 +129,59 @@ def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
     assert_refused(["run", *arguments], message, tmp_path)
 
 
-def test_stages_differ_where_anything_they_depend_on_does(tmp_path):
-    benchmark = load("digits-leco", tmp_path)
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    arguments = ["digits-leco", "--method", "ce", "--set", "training.steps=5000", "--runs", tmp_path / "runs"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command(*arguments), env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/partial/*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped and saved; the same command goes on from the last checkpoint" in errors
+    (saved,) = tmp_path.glob("runs/partial/*/checkpoint-a.safetensors")
+    step = _step_of(saved)
+    assert 0 < step < 5000
+    again = leco_run(*arguments, "--dry-run")
+    assert again.returncode == 0
 
-    def last(seed: int = 0, **changes: object) -> str:
-        wanted = experiment("digits-leco", "small", {"seed": seed, **changes}, {})
-        return plan(wanted, benchmark, benchmark.split(seed))[-1].fingerprint
 
-    fingerprints = [last(), last(seed=1), last(method="lpl"), last(strategy="scratch"), last(annotation="all-fine")]
-    assert len(set(fingerprints)) == 5
-    assert last() == last()
-
-
-def test_the_papers_settings_are_the_defaults():
-    cifar = Training(**training_defaults("cifar-leco-10k", "classification", "paper"))
-    assert (cifar.model, cifar.steps, cifar.batch_size, cifar.weight_decay) == ("wrn-28-2", 160_000, 64, 5e-4)
-    assert (cifar.momentum, cifar.average, cifar.evaluate_every, cifar.norm_momentum) == (0.9, 0.999, 1_000, 0.001)
-    inat = Training(**training_defaults("inat-leco", "classification", "paper"))
-    assert (inat.model, inat.steps, inat.batch_size, inat.weight_decay) == ("resnet50", 250_000, 30, 1e-3)
+def test_a_run_in_two_processes_finds_what_one_finds(tmp_path):
+    """Same batches, same gradients, BatchNorm over all: after a few steps they differ by rounding only."""
+    settings = ["training.steps=3", "training.average=0", "training.model=wrn-10-1", "training.norm_momentum=0.05"]
+    arguments = ["digits-leco", "--method", "lpl+st-soft/cond", *(part for s in settings for part in ("--set", s))]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert leco_run(*arguments, "--runs", one).returncode == 0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        "-m",
+        "leco",
+        "run",
+    ]
+    result = subprocess.run(
+        [*torchrun, *arguments, "--runs", two], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("kept in") == 1  # one process speaks
+    stages = sorted(path.name for path in (one / "stages").iterdir())
+    assert stages == sorted(path.name for path in (two / "stages").iterdir())
+    for stage in stages:
+        weights, others = (load_file(base / "stages" / stage / "model.safetensors") for base in (one, two))
+        for name in weights:
+            torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=1e-4)
+        results = [json.loads((base / "stages" / stage / "result.json").read_text()) for base in (one, two)]
+        assert [r["processes"] for r in results] == [1, 2]
+        assert results[0]["pseudo_labels"] == pytest.approx(results[1]["pseudo_labels"])
+        version = results[0]["version"]
+        scores = [r["test"][version]["macc"] for r in results]
+        assert scores[0] == pytest.approx(scores[1], abs=0.01)
+        losses = [(base / "stages" / stage / "metrics.jsonl").read_text() for base in (one, two)]
+        means = [json.loads(text)["means"] for text in losses]
+        assert means[0] == pytest.approx(means[1], rel=1e-4)

@@ -1,55 +1,112 @@
-"""`leco demo`: tells the story of `experiments.walkthrough`."""
+"""`leco demo`: tells the story of `experiments.story`."""
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from typer import echo, progressbar
+from typer import echo
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from leco.experiments.engine import Graph
+    from leco.experiments.story import Chapter
+    from leco.ontology.ontology import Ontology
+    from leco.reports.comparison import Scores
 
 
 def demo(folder: Path = Path("leco-demo")) -> None:
-    """Run the walk-through, print what it shows, and write the ontology and its drawing to `folder`."""
-    import torch
-
+    """Train the story's cells, print what they show, and keep everything in `folder`."""
     from leco.data.benchmarks import digits
-    from leco.experiments.walkthrough import NUM_NEW, NUM_OLD, SEEDS, run_seed
+    from leco.experiments.engine import Graph
+    from leco.experiments.story import CHAPTERS, CONCLUSIONS, FINETUNE, SEEDS, SIZE
     from leco.ontology.draw import to_html
     from leco.ontology.files import write_text
+    from leco.reports.comparison import compare
+    from leco.reports.figures import draw_scores
 
     ontology = digits.ontology()
-    evidence = ontology.evidence()
     folder.mkdir(parents=True, exist_ok=True)
     ontology.save(folder / "ontology.yaml")
     write_text(folder / "ontology.html", to_html(ontology))
+    _tell_idea(ontology)
+    echo(f"3. {SIZE} digits labelled in v1, then {SIZE} others in v2: eight ways to train for v2, {SEEDS} seeds.\n")
+    experiments = [chapter.experiment(seed) for chapter in CHAPTERS for seed in range(SEEDS)]
+    graph = Graph.of(experiments, folder)
+    runs = folder / "runs"
+    _train(graph, folder, runs)
+    scores = _collect(graph, runs, list(CHAPTERS))
+    _print_scores(scores)
+    echo("4. Does it bear out the paper? Gain in points, paired over the seeds:\n")
+    for conclusion, better, worse in CONCLUSIONS:
+        found = compare(scores["v2"][better], scores["v2"][worse])
+        echo(f"   {conclusion:60}{found!s:>13}  {found.verdict}")
+    named = {chapter.name: found for chapter, found in scores["v2"].items()}
+    title = f"digits-leco, {SIZE} samples a period, {SEEDS} seeds"
+    draw_scores(named, folder / "results.png", FINETUNE.name, CHAPTERS[-1].name, title)
+    echo("\nA small network on small images: a demonstration, not a benchmark. Files:")
+    echo(f"   {folder / 'results.png'}    the table as a figure")
+    echo(f"   {folder / 'ontology.html'}  the ontology, drawn")
+    echo(f"   {runs / 'stages'}    every training: config, metrics, result, weights")
+    echo("Try next: leco run digits-leco --method lpl --strategy finetune --seed 1")
 
+
+def _tell_idea(ontology: "Ontology") -> None:
     echo("1. The ontology evolved: v1 tells digits by their strokes, v2 says which digit.\n")
     for change in ontology.changes("v1", "v2"):
         echo(f"   {change.kind}: {', '.join(change.old)} -> {', '.join(change.new)}")
     echo("\n2. A label is evidence: log P(annotator says it | true class), a row over the ten digits of v2.\n")
+    evidence = ontology.evidence()
     for label, version in (("8", "v2"), ("loop", "v1"), ("", "v1")):
         row = " ".join("   0" if value == 0 else "-inf" for value in evidence.rows([label], version)[0].tolist())
         echo(f"   {(label or 'none') + ' (' + version + ')':12}{row}")
-    echo(f"\n3. {NUM_NEW} digits labelled in v2, {NUM_OLD} others in v1; a linear softmax, {SEEDS} random splits.\n")
-    with progressbar(range(SEEDS), label="   training") as seeds:
-        results = [run_seed(ontology, evidence, seed) for seed in seeds]
-    table = {key: torch.tensor([result[key] for result in results]) * 100 for key in results[0]}
-    echo(f"\n   {'test mAcc, %':32}{'at v2':>14}{'at v1':>14}")
-    for key, values in table.items():
-        if key.startswith("v2/"):
-            name = key.removeprefix("v2/")
-            echo(f"   {name:32}{_spread(values):>14}{_spread(table['v1/' + name]):>14}")
-    echo(
-        "\n4. The first model guesses the v2 labels of the old samples; their v1 labels correct it. Right guesses, %:\n"
-    )
-    echo(f"   {'as guessed':32}{_spread(table['pseudo/plain']):>14}")
-    kept = f"filtered ({table['pseudo/kept'].mean():.0f} % kept)"
-    echo(f"   {kept:32}{_spread(table['pseudo/filter']):>14}")
-    echo(f"   {'conditioned (all kept)':32}{_spread(table['pseudo/cond']):>14}")
-    echo(f"\nMean ± standard deviation over {SEEDS} splits. The ontology is drawn in {folder / 'ontology.html'};")
-    echo(f"try also: .venv/bin/leco ontology diff {folder / 'ontology.yaml'}")
+    echo()
 
 
-def _spread(values: "Tensor") -> str:
-    return f"{values.mean():.1f} ± {values.std():.1f}"
+def _train(graph: "Graph", root: Path, runs: Path) -> None:
+    from rich.console import Console
+    from rich.progress import track
+
+    from leco.errors import LecoError
+    from leco.experiments.engine import run_locally
+    from leco.experiments.store import Store
+
+    missing = graph.missing(Store(runs))
+    shared = graph.wanted - len(graph.stages)
+    echo(f"   {graph.wanted} trainings, {shared} of them shared with others: {len(missing)} to do\n")
+    if not missing:
+        return
+    console = Console(stderr=True)
+    steps = run_locally(graph, root, runs, jobs=min(4, os.cpu_count() or 1), device="cpu")
+    progress: Any = None
+    for progress in track(steps, "   training", total=len(missing), console=console, disable=not console.is_terminal):
+        pass
+    if progress.failed:
+        raise LecoError(f"{len(progress.failed)} trainings failed, first: {next(iter(progress.failed.values()))}")
+
+
+def _collect(graph: "Graph", runs: Path, chapters: "list[Chapter]") -> "dict[str, dict[Chapter, Scores]]":
+    """The test scores of every chapter at each version, in percent."""
+    from leco.experiments.stages import choose
+    from leco.experiments.store import Store
+    from leco.experiments.story import SEEDS
+    from leco.reports.comparison import Scores
+
+    store = Store(runs)
+    results = [store.require(choose(plan.periods[-1], store).fingerprint) for plan in graph.plans]
+    found: dict[str, dict[Chapter, Scores]] = {"v2": {}, "v1": {}}
+    for version, table in found.items():
+        for number, chapter in enumerate(chapters):
+            mine = results[number * SEEDS : (number + 1) * SEEDS]
+            table[chapter] = Scores({seed: 100 * result["test"][version]["macc"] for seed, result in enumerate(mine)})
+    return found
+
+
+def _print_scores(scores: "dict[str, dict[Chapter, Scores]]") -> None:
+    from leco.experiments.story import ALL_FINE, FINETUNE
+    from leco.reports.comparison import gap_closed
+
+    echo(f"   {'test mAcc, %':44}{'at v2':>12}{'at v1':>12}{'gap closed':>12}")
+    for chapter, found in scores["v2"].items():
+        share = gap_closed(found, scores["v2"][FINETUNE], scores["v2"][ALL_FINE])
+        closed = "" if share is None or share <= 0 else f"{100 * share:.0f} %"
+        echo(f"   {chapter.name:44}{found!s:>12}{scores['v1'][chapter]!s:>12}{closed:>12}")
+    echo("   gap: between finetuning on new labels only and all-fine\n")

@@ -1,5 +1,6 @@
-"""`leco run`: train a benchmark over its periods."""
+"""`leco run`: train a benchmark, or what an experiment.yaml says, over its periods."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,18 +10,35 @@ from leco.cli.tables import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.experiments.stages import Stage
+    from leco.experiments.material import Material
+    from leco.experiments.running import Machine
+    from leco.experiments.stages import Plan, Stage
     from leco.experiments.store import Store
+    from leco.training.loop import Report
 
 
 def run(
-    benchmark: Annotated[str, typer.Argument(help="A benchmark of `leco data list`.", show_default=False)],
-    method: Annotated[str, typer.Option(help="Such as ce, lpl, joint+pl, lpl+st-hard/cond.")] = "lpl+st-hard/cond",
-    strategy: Annotated[str, typer.Option(help="finetune, freeze, scratch or lp-ft.")] = "finetune",
-    annotation: Annotated[str, typer.Option(help="label-new, relabel-old or all-fine.")] = "label-new",
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
-    budget: Annotated[str, typer.Option(help="paper, or small: scaled down for two CPU cores.")] = "small",
-    size: Annotated[int | None, typer.Option(min=1, help="Samples per period, if not the benchmark's own.")] = None,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="BENCHMARK|FILE", help="A benchmark of `leco data list`, or an experiment.yaml.", show_default=False
+        ),
+    ],
+    method: Annotated[
+        str | None, typer.Option(help="Such as ce, lpl, joint+pl; lpl+st-hard/cond if not given.", show_default=False)
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="finetune (if not given), freeze, scratch or lp-ft.", show_default=False)
+    ] = None,
+    annotation: Annotated[
+        str | None, typer.Option(help="label-new (if not given), relabel-old or all-fine.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="0 if not given.", show_default=False)] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="small (if not given): scaled down for two CPU cores; or paper.", show_default=False),
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
     head_start: Annotated[
         bool, typer.Option("--head-start", help="Classes begin as the class they came from.")
     ] = False,
@@ -29,39 +47,48 @@ def run(
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
     runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained.")] = False,
 ) -> None:
-    """Train a benchmark over its periods; what was trained before is taken from the store."""
-    from leco.data.benchmarks import load
+    """Train over the periods of a benchmark or of own data; what was trained before is taken from the store.
+
+    On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
+    """
     from leco.experiments.config import experiment
+    from leco.experiments.material import make_material
+    from leco.experiments.running import Machine, Stopped
     from leco.experiments.stages import plan
+    from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
 
     changes: dict[str, Any] = {
-        "method": method,
-        "strategy": strategy,
-        "annotation": annotation,
-        "seed": seed,
-        "size": size,
-        "head_start": head_start,
+        **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
+        **{"size": size, "head_start": head_start or None},
     }
-    wanted = experiment(benchmark, budget, changes, _pairs(settings or []))  # type: ignore[arg-type]
-    loaded = load(benchmark, data, size)
-    split = loaded.split(seed)
-    stages, store = plan(wanted, loaded, split), Store(runs)
-    typer.echo(f"{loaded.name}: {wanted.method}, {strategy}, {annotation}, seed {seed}; {budget} budget: ", nl=False)
-    typer.echo(f"{wanted.training.model}, {wanted.training.steps:,} steps of {wanted.training.batch_size} a stage")
-    for stage in stages:
-        state = "there" if store.result(stage.fingerprint) else "to do"
-        typer.echo(f"  {stage.fingerprint}  {state}  {stage}")
+    wanted = experiment(source, changes, _pairs(settings or []))
+    material = make_material(wanted, data)
+    stages, store = plan(wanted, material), Store(runs)
+    to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
+    if _leads():
+        _print_plan(wanted, material, stages, to_do)
     if dry_run:
         return
     try:
-        _train(stages, store, wanted, loaded, split)
-    except KeyboardInterrupt:
-        typer.echo("\nstopped; the same command goes on from the last checkpoint", err=True)
+        with stoppable() as stop:
+            _train(to_do, material, store, Machine(device, workers, stop))
+    except KeyboardInterrupt as reason:
+        saved = " and saved" if isinstance(reason, Stopped) else ""
+        if _leads():
+            typer.echo(f"\nstopped{saved}; the same command goes on from the last checkpoint", err=True)
         raise
-    _print_results(stages, store)
+    if _leads():
+        _print_results(stages, store)
+
+
+def _leads() -> bool:
+    """Whether this is the one process of `torchrun` that prints."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:
@@ -72,39 +99,57 @@ def _pairs(settings: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def _train(stages: "list[Stage]", store: "Store", wanted: Any, loaded: Any, split: Any) -> None:
+def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[Stage]") -> None:
+    training = wanted.training
+    typer.echo(f"{material.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
+    typer.echo(f"{wanted.budget} budget: {training.model}, {training.steps:,} steps of {training.batch_size} a stage")
+    for stage in stages.stages:
+        typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'there'}  {stage}")
+    steps = training.steps * len(to_do)
+    typer.echo(
+        f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * training.batch_size:,} images"
+    )
+
+
+def _train(to_do: "list[Stage]", material: "Material", store: "Store", machine: "Machine") -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from leco.experiments.stages import run_stage
+    from leco.experiments.running import run_stage
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        for stage in stages:
-            if store.result(stage.fingerprint) is not None:
-                continue
-            task = progress.add_task(str(stage), total=wanted.training.steps)
+    with Progress(*columns, console=console, disable=not (console.is_terminal and _leads())) as progress:
+        for stage in to_do:
+            task = progress.add_task(str(stage), total=stage.training.steps)
 
-            def watch(stage: "Stage", report: Any, task: Any = task) -> None:
+            def watch(stage: "Stage", report: "Report", task: Any = task) -> None:
                 losses = " ".join(f"{name} {loss:.2f}" for name, loss in report.losses.items())
-                text = f"{stage}: {losses}, {report.images_per_second:,.0f} images/s"
-                progress.update(task, completed=report.step, description=text)
+                speed = f"lr {report.learning_rate:.2g}, {report.images_per_second:,.0f} images/s"
+                progress.update(task, completed=report.step, description=f"{stage}: {losses}, {speed}")
+                if report.means and not console.is_terminal:
+                    score = "" if report.score is None else f", val {100 * report.score:.1f} %"
+                    typer.echo(f"{stage}: step {report.step:,} of {stage.training.steps:,}: {losses}{score}", err=True)
 
-            run_stage(stage, wanted, loaded, split, store, watch)
+            run_stage(stage, material, store, machine, watch)
 
 
-def _print_results(stages: "list[Stage]", store: "Store") -> None:
+def _print_results(stages: "Plan", store: "Store") -> None:
+    from leco.experiments.stages import choose
+
+    chosen = {choose(candidates, store) for candidates in stages.periods}
     rows = []
-    for stage in stages:
-        result = store.result(stage.fingerprint)
-        assert result is not None
-        version = result["version"]
-        older = ", ".join(f"{name} {100 * s['macc']:.1f}" for name, s in result["test"].items() if name != version)
-        score = [f"{100 * result[part][version]['macc']:.1f}" for part in ("validation", "test")]
-        rows.append([str(stage), version, *score, older or "-", f"{result['seconds']:.0f} s"])
+    for stage in stages.stages:
+        result = store.require(stage.fingerprint)
+        scores = [result[part] or {} for part in ("validation", "test")]
+        values = [f"{100 * s[stage.version]['macc']:.1f}" if s else "-" for s in scores]
+        older = ", ".join(f"{name} {100 * s['macc']:.1f}" for name, s in scores[1].items() if name != stage.version)
+        several = len(stages.stages) > len(chosen) and stage in chosen
+        for problem in result["notes"]:
+            typer.echo(problem, err=True)
+        rows.append([f"{stage}{' *' * several}", stage.version, *values, older or "-", f"{result['seconds']:.0f} s"])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
-    typer.echo(
-        "val, test: mean per-class accuracy in %, of the model that was best on val; at older: test, at older versions"
-    )
+    typer.echo("val, test: mean per-class accuracy in %, of the step that was best on val; at older: test, there")
+    if any(row[0].endswith("*") for row in rows):
+        typer.echo("*: what was asked for, in each period; of several learning rates, the best on val")
     typer.echo(f"kept in {store.stages}")

@@ -53,6 +53,12 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same samples on another device."""
+        labels = {version: known.to(device) for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else self.sizes.to(device)
+        return Batch(self.ids.to(device), self.inputs.to(device), self.rows.to(device), labels, sizes)
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -60,6 +66,13 @@ class Step:
 
     new: Batch
     history: Batch | None
+
+    def __len__(self) -> int:
+        return len(self.new) + (len(self.history) if self.history else 0)
+
+    def to(self, device: torch.device) -> "Step":
+        """The same samples on another device."""
+        return Step(self.new.to(device), self.history.to(device) if self.history else None)
 
 
 class Steps(Dataset[Step]):

@@ -1,1 +1,1 @@
-"""What is run as a whole: for now, the walk-through of `leco demo`."""
+"""What is run as a whole: typed configs, recipes, stages, their store, and engines."""

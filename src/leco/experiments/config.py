@@ -1,32 +1,46 @@
-"""What an experiment is, as typed and checked data; and the paper's settings for each benchmark."""
+"""What an experiment is, as typed and checked data."""
 
-import hashlib
-import json
-from dataclasses import fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from leco.data.benchmarks import recipe
 from leco.data.periods import Annotation
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, TextError, nearest
+from leco.experiments.recipes import Budget, defaults
 from leco.methods.method import Method
+from leco.methods.terms import Settings
+from leco.ontology import strict_yaml
+from leco.ontology.files import line_of, read_text
+from leco.training.devices import Precision
 from leco.training.handover import Strategy
 from leco.training.loop import Optimisation
 
-Budget = Literal["paper", "small"]
+_LARGEST_FILE = 1_000_000
+
+
+def _listed(value: Any) -> Any:
+    """One learning rate, several, or text with commas between them."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value if isinstance(value, list | tuple) else [value]
+
+
+LearningRates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class Training(BaseModel):
     """How long and how a period is trained."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = "wrn-28-2"
     pretrained: bool = False
     steps: int = Field(160_000, ge=1)
-    batch_size: int = Field(64, ge=1)  # of new samples; as many of history (K = M)
-    learning_rate: float = Field(0.06, gt=0)
+    batch_size: int = Field(128, ge=2)  # where history is used, half of it is history (K = M)
+    learning_rate: LearningRates = (0.06,)  # of several, the best on validation is chosen, in each period
     weight_decay: float = Field(5e-4, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
     nesterov: bool = False
@@ -35,27 +49,55 @@ class Training(BaseModel):
     average_warm_up: bool = True
     # BatchNorm's momentum: FixMatch's 0.001 needs thousands of steps before its statistics mean anything.
     norm_momentum: float = Field(0.001, gt=0, le=1)
-    head_steps: int = Field(0, ge=0)
+    head_steps: int = Field(0, ge=0)  # of `lp-ft`: so many with the heads alone
     evaluate_every: int = Field(1_000, ge=1)
+    together: bool = False  # new samples and history in one forward pass (decision 10)
+    threshold: float = Field(0.95, ge=0, le=1)  # of pl and fixmatch
+    soft: bool = False  # pl and fixmatch with soft targets
+    st_soft_filtered: bool = False  # st-soft always filtered
+    precision: Precision = "32-true"
+
+    @model_validator(mode="after")
+    def _even_batch(self) -> "Training":
+        if self.batch_size % 2:
+            raise ValueError("batch_size must be even: half of it is history")
+        return self
 
     def optimisation(self) -> Optimisation:
         """The part that the loop needs."""
-        return Optimisation(**{field.name: getattr(self, field.name) for field in fields(Optimisation)})
+        (rate,) = self.learning_rate
+        known = {field.name: getattr(self, field.name) for field in fields(Optimisation)}
+        return Optimisation(**known | {"learning_rate": rate})
+
+    def settings(self) -> Settings:
+        """The part that the terms need."""
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
 
 
-class Experiment(BaseModel):
-    """One cell of a table: a benchmark, a method, two strategies and a seed."""
+class OwnData(BaseModel):
+    """A manifest and its ontology, relative to the file that names them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmark: str
+    manifest: Path
+    ontology: Path
+    image_size: int = Field(64, ge=8, le=2_048)
+
+
+class Experiment(BaseModel):
+    """One cell of a table: data, a method, two strategies and a seed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: str | None = None
+    data: OwnData | None = None
     size: int | None = Field(None, ge=1)
     method: str = "lpl+st-hard/cond"
     strategy: Strategy = "finetune"
     head_start: bool = False
     annotation: Annotation = "label-new"
     seed: int = Field(0, ge=0, lt=2**31)
-    budget: Budget = "paper"
+    budget: Budget = "small"
     training: Training = Training()
 
     @field_validator("method")
@@ -63,45 +105,90 @@ class Experiment(BaseModel):
     def _known_method(cls, method: str) -> str:
         return str(Method.parse(method))
 
+    @model_validator(mode="after")
+    def _one_kind_of_data(self) -> "Experiment":
+        if (self.benchmark is None) == (self.data is None):
+            raise ValueError("say either `benchmark`, or `data` with `manifest` and `ontology`")
+        if self.data is not None and self.annotation != "label-new":
+            raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
+        return self
 
-def fingerprint(config: dict[str, Any]) -> str:
-    """Sixteen hexadecimal digits that change with anything in a config."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
+def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
+    """The experiment of a benchmark or an experiment.yaml, with `changes` to it and `settings` of its training.
 
-def experiment(name: str, budget: Budget, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
-    """The experiment of a benchmark under a budget, with `changes` to it and `settings` such as training.steps=500."""
-    found = recipe(name)
+    Settings are text, such as ``{"training.steps": "500"}``; what neither says comes from the recipe.
+    """
+    file = File.read(Path(source)) if source.endswith((".yaml", ".yml", ".json")) else None
+    values: dict[str, Any] = dict(file.values) if file else {"benchmark": recipe(source).name}
+    values |= {key: value for key, value in changes.items() if value is not None}
+    given = values.get("training") or {}
+    if not isinstance(given, dict):
+        raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
+    budget = values.setdefault("budget", "small")
     if budget not in get_args(Budget):
-        raise LecoError(f"{budget!r} is no budget{nearest(budget, get_args(Budget))}")
-    values: dict[str, Any] = {"benchmark": found.name, "budget": budget, **changes}
-    values["training"] = training_defaults(found.name, found.task, budget) | _training_settings(settings)
+        raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
+    name = values.get("benchmark")
+    base = defaults(str(name), "own" if name is None else recipe(str(name)).task, budget)
+    values["training"] = base | given | _training_settings(settings)
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise LecoError(f"{place}: {first['msg']}, not {first['input']!r}") from None
+        from_command = first["loc"][:1] and (first["loc"][0] in changes or ".".join(map(str, first["loc"])) in settings)
+        place = f"{source}:{file.line(first['loc'])}: " if file and not from_command else ""
+        raise LecoError(place + _spell(first)) from None
 
 
-def training_defaults(name: str, task: str, budget: Budget) -> dict[str, Any]:
-    """The settings of appendix E, or, with `small`, a scaled-down variant that two CPU cores can run."""
-    if task == "segmentation":
-        raise LecoError(f"{name}: segmentation is not trained yet")
-    if task == "features":
-        steps = {"paper": 2_000, "small": 600}[budget]
-        return {"model": "linear", "steps": steps, "learning_rate": 0.5, "weight_decay": 1e-3, "evaluate_every": 50}
-    if name.startswith("inat"):
-        paper = {
-            **{"model": "resnet50", "steps": 250_000, "batch_size": 30, "learning_rate": 0.01, "weight_decay": 1e-3},
-            "norm_momentum": 0.1,  # timm's
-        }
-        smaller = {"model": "resnet18", "steps": 500, "norm_momentum": 0.05, "evaluate_every": 100}
-        return paper if budget == "paper" else paper | smaller
-    small = {"model": "wrn-16-1", "steps": 800, "norm_momentum": 0.05, "evaluate_every": 200}
-    if name.startswith("digits"):
-        return small | {"model": "wrn-10-1", "steps": 300, "batch_size": 32, "evaluate_every": 100}
-    return {} if budget == "paper" else small
+@dataclass(frozen=True)
+class File:
+    """An experiment as it was written."""
+
+    path: Path
+    text: str
+    values: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> "File":
+        """Read YAML or JSON; paths in it are relative to it."""
+        text = read_text(path, _LARGEST_FILE)
+        try:
+            values = _as_text(strict_yaml.read(text))
+        except TextError as error:
+            raise LecoError(f"{path}:{error.line}: {error.problem}") from None
+        if not isinstance(values, dict):
+            raise LecoError(f"{path}: an experiment is a table with `benchmark` or `data`, and `method`")
+        own = values.get("data")
+        if isinstance(own, dict):
+            paths = {key: path.parent / own[key] for key in ("manifest", "ontology") if isinstance(own.get(key), str)}
+            values["data"] = own | paths
+        return cls(path, text, values)
+
+    def line(self, place: tuple[str | int, ...]) -> int:
+        """The line that a key stands on."""
+        return line_of("yaml", self.text, place) or 1
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers and booleans as they are spelled: the schema knows what they are to be."""
+    if isinstance(value, dict):
+        return {str(key): _as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    return str(value) if isinstance(value, strict_yaml.Plain) else value
+
+
+def _spell(problem: Any) -> str:
+    names = [str(part) for part in problem["loc"]]
+    place = ".".join(names)
+    if problem["type"] == "extra_forbidden":
+        parts: dict[str, type[BaseModel]] = {"training": Training, "data": OwnData}
+        known = parts.get(names[0], Experiment).model_fields
+        return f"{place}: there is no such setting{nearest(names[-1], known)}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{place}: is missing"
+    return message if problem["type"] == "value_error" else f"{place}: {message}, not {problem['input']!r}"
 
 
 def _training_settings(settings: dict[str, str]) -> dict[str, Any]:

@@ -1,215 +1,129 @@
-"""An experiment as a chain of stages: one training per period, and its teachers; equal stages are trained once."""
+"""An experiment as a graph of stages: one training per period and learning rate, and its teachers.
 
-import importlib.metadata
+A stage is known by its fingerprint alone, so equal ones are trained once, whoever needs them.
+"""
+
+import hashlib
 import json
-import os
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
-
-from leco.data.benchmarks import Benchmark
-from leco.data.periods import Split, annotate
-from leco.data.streams import Steps
-from leco.data.views import normalise
-from leco.errors import LecoError
-from leco.evaluation import scores
-from leco.experiments.config import Experiment, fingerprint
+from leco.data.periods import Annotation
+from leco.experiments.config import Experiment, Training
+from leco.experiments.material import Material
 from leco.experiments.store import Store
 from leco.methods.method import Method
-from leco.methods.terms import terms
-from leco.models import Network, build_backbone
-from leco.ontology.files import write_bytes
-from leco.ontology.ontology import Ontology
-from leco.training.checkpoint import read_checkpoint, write_checkpoint
-from leco.training.evaluate import confusions
-from leco.training.handover import hand_over
-from leco.training.loop import Job, Report, Training
-
-_PACKAGES = ("leco", "torch", "timm", "numpy")
-_SAVE_EVERY = float(os.environ.get("LECO_SAVE_EVERY", "30"))  # seconds between checkpoints
-Watch = Callable[["Stage", Report], object]
+from leco.training.handover import Strategy
 
 
 @dataclass(frozen=True)
 class Stage:
     """One training. Its fingerprint covers all that its result depends on."""
 
+    material: str  # name and fingerprint of the data
+    version: str
     period: int
-    method: str
-    strategy: str
-    annotation: str
-    previous: "Stage | None"
-    teacher: "Stage | None"
-    common: str  # the rest of the experiment, and its data, as JSON
+    method: Method
+    strategy: Strategy
+    annotation: Annotation
+    head_start: bool
+    seed: int
+    training: Training
+    previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
+    teacher: "Stage | None" = None
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Names the folder of the stage."""
-        own = {"period": self.period, "method": self.method, "strategy": self.strategy, "annotation": self.annotation}
-        links = {name: getattr(self, name) for name in ("previous", "teacher")}
-        return fingerprint(own | {n: s and s.fingerprint for n, s in links.items()} | {"common": self.common})
+        """Sixteen hexadecimal digits, which name the folder of the stage."""
+        return hashlib.sha256(json.dumps(self.config(), sort_keys=True).encode()).hexdigest()[:16]
+
+    def config(self) -> dict[str, Any]:
+        """All of it, for a file; other stages by their fingerprints."""
+        return {
+            "material": self.material,
+            "version": self.version,
+            "period": self.period,
+            "method": str(self.method),
+            "strategy": self.strategy,
+            "annotation": self.annotation,
+            "head_start": self.head_start,
+            "seed": self.seed,
+            "training": self.training.model_dump(mode="json"),
+            "previous": [stage.fingerprint for stage in self.previous],
+            "teacher": self.teacher and self.teacher.fingerprint,
+        }
 
     def __str__(self) -> str:
-        return f"TP{self.period} {self.method} {self.strategy} {self.annotation}"
+        (rate,) = self.training.learning_rate
+        return f"TP{self.period} {self.method}, lr {rate:g}"
 
 
-def plan(experiment: Experiment, benchmark: Benchmark, split: Split) -> list[Stage]:
-    """The stages of an experiment, in the order they can run in; the last one is what was asked for.
+@dataclass(frozen=True)
+class Plan:
+    """The stages of an experiment: per period, one for every learning rate, of which the best is chosen."""
+
+    periods: tuple[tuple[Stage, ...], ...]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """All of them, teachers included, in an order they can run in."""
+        found: dict[Stage, None] = {}
+        for candidates in self.periods:
+            for stage in candidates:
+                found |= dict.fromkeys([stage.teacher, stage] if stage.teacher else [stage])
+        return list(found)
+
+
+def plan(experiment: Experiment, material: Material) -> Plan:
+    """The stages of an experiment.
 
     The first period has nothing to take over, so all experiments share it; a teacher is the `ce` model of the same
-    period, which is a row of the paper's tables itself.
+    period and learning rate, which is a row of the paper's tables itself.
     """
-    common = json.dumps(
-        {
-            "benchmark": experiment.benchmark,
-            "training": experiment.training.model_dump(),
-            "head_start": experiment.head_start,
-            "seed": experiment.seed,
-            "ontology": benchmark.ontology.fingerprint,
-            "split": split.fingerprint,
-        },
-        sort_keys=True,
-    )
-    method = Method.parse(experiment.method)
-    stages = [Stage(0, "ce", "scratch", "label-new", None, None, common)]
-    for period in range(1, len(split.periods)):
-        previous, teacher = stages[-1], None
-        if method.needs_teacher:
-            teacher = Stage(period, "ce", experiment.strategy, experiment.annotation, previous, None, common)
-            stages.append(teacher)
-        stages.append(Stage(period, str(method), experiment.strategy, experiment.annotation, previous, teacher, common))
-    return stages
-
-
-def run_stage(
-    stage: Stage, experiment: Experiment, benchmark: Benchmark, split: Split, store: Store, watch: Watch
-) -> None:
-    """Train one stage, or go on where it was stopped; nothing happens if it is complete."""
-    if store.result(stage.fingerprint) is not None:
-        return
-    ontology = benchmark.ontology.until(split.periods[stage.period].version)
-    annotated = annotate(split, stage.period, stage.annotation)  # type: ignore[arg-type]
-    prepare, views = normaliser(benchmark, split), benchmark.views()
-    network = make_network(stage, experiment, benchmark, ontology, store)
-    teacher = None if stage.teacher is None else load_network(stage.teacher, experiment, benchmark, store)
-    settings = experiment.training
-    job = Job(
-        Steps(benchmark.pool, annotated, ontology.evidence(), settings.batch_size, experiment.seed, settings.steps),
-        terms(Method.parse(stage.method)),
-        views,
-        prepare,
-        stage.strategy,  # type: ignore[arg-type]
-        settings.optimisation(),
-        experiment.seed,
-        teacher,
-    )
-
-    def score(model: nn.Module, held_out: bool) -> dict[str, Any]:
-        samples = benchmark.pool if held_out else benchmark.test
-        indices = annotated.validation.indices if held_out else torch.arange(len(benchmark.test))
-        matrices = confusions(model, samples, indices, ontology, lambda x, draws: prepare(views.evaluate(x, draws)))
-        found = {name: scores(matrix, ontology[name].handles) for name, matrix in matrices.items()}
-        return {name: {"macc": s.macc, "per_class": s.table(), "absent": list(s.absent)} for name, s in found.items()}
-
-    def validate(model: nn.Module) -> float:
-        return float(score(model, held_out=True)[ontology.newest.name]["macc"])
-
-    with store.working(stage.fingerprint) as folder:
-        training = Training(job, network, validate)
-        checkpoint, problems = read_checkpoint(folder)
-        if checkpoint is not None:
-            training.resume(checkpoint)
-        write_bytes(folder / "config.json", json.dumps({"stage": str(stage), "common": stage.common}).encode())
-        started, saved, first = time.monotonic(), time.monotonic(), training.step
-        forget_after(folder / "metrics.jsonl", first)
-        with (folder / "metrics.jsonl").open("a") as metrics:
-            for report in training.run():
-                watch(stage, report)
-                if report.score is not None:
-                    line = {"step": report.step, "score": report.score, "losses": report.losses}
-                    metrics.write(json.dumps(line) + "\n")
-                    metrics.flush()
-                if time.monotonic() - saved > _SAVE_EVERY:
-                    write_checkpoint(folder, training.checkpoint())
-                    saved = time.monotonic()
-        seconds = time.monotonic() - started
-        network.load_state_dict(training.best)
-        result = {
-            "stage": str(stage),
-            "version": ontology.newest.name,
-            "best_step": training.best_step,
-            "validation": score(network, held_out=True),
-            "test": score(network, held_out=False),  # read once, here
-            "seed": experiment.seed,
-            "seconds": seconds,
-            "steps_per_second": (training.step - first) / seconds if seconds else None,
-            "notes": problems,
-            "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    method, training = Method.parse(experiment.method), experiment.training
+    name = f"{material.name} {material.fingerprint}"
+    periods: list[tuple[Stage, ...]] = []
+    for period, version in enumerate(material.versions):
+        strategy: Strategy = experiment.strategy if period else "scratch"
+        common: dict[str, Any] = {
+            **{"material": name, "version": version, "period": period, "strategy": strategy, "seed": experiment.seed},
+            "annotation": experiment.annotation if period else "label-new",
+            "head_start": experiment.head_start and strategy != "scratch",
+            "previous": () if strategy == "scratch" else periods[-1],
         }
-        tensors = {name: tensor.contiguous() for name, tensor in training.best.items()}
-        write_bytes(folder / "model.safetensors", save(tensors))
-        write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
-    store.complete(stage.fingerprint)
+        candidates = []
+        for rate in training.learning_rate:
+            own = training.model_copy(update={"learning_rate": (rate,)})
+            plain = Stage(method=Method(), training=relevant(own, Method(), strategy), **common)
+            if not period or method == Method():
+                candidates.append(plain)
+            else:
+                teacher = plain if method.needs_teacher else None
+                candidates.append(
+                    Stage(method=method, training=relevant(own, method, strategy), teacher=teacher, **common)
+                )
+        periods.append(tuple(candidates))
+    return Plan(tuple(periods))
 
 
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop the lines that a killed run wrote after its last checkpoint: those steps are made again."""
-    if metrics.is_file():
-        lines = metrics.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        write_bytes(metrics, "".join(kept).encode())
+def relevant(training: Training, method: Method, strategy: Strategy) -> Training:
+    """The settings with those that a stage does not use at their defaults, so that more stages are equal."""
+    unused = []
+    if method.coarse == "ce" and method.pseudo == "none":
+        unused.append("together")
+    if method.pseudo not in ("pl", "fixmatch"):
+        unused += ["threshold", "soft"]
+    if method.pseudo != "st-soft":
+        unused.append("st_soft_filtered")
+    if strategy != "lp-ft":
+        unused.append("head_steps")
+    if strategy != "scratch":
+        unused.append("pretrained")
+    return training.model_copy(update={name: Training.model_fields[name].default for name in unused})
 
 
-def make_network(
-    stage: Stage, experiment: Experiment, benchmark: Benchmark, ontology: Ontology, store: Store
-) -> Network:
-    """A new network for a stage, with what it takes over from the one before."""
-    torch.manual_seed(experiment.seed)
-    network = build_network(stage, experiment, benchmark, ontology, experiment.training.pretrained)
-    for module in network.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.momentum = experiment.training.norm_momentum
-    if stage.previous is not None:
-        previous = load_network(stage.previous, experiment, benchmark, store)
-        hand_over(previous, network, ontology, stage.strategy, experiment.head_start)  # type: ignore[arg-type]
-    return network
-
-
-def load_network(stage: Stage, experiment: Experiment, benchmark: Benchmark, store: Store) -> Network:
-    """The network that a complete stage trained."""
-    path = store.weights(stage.fingerprint)
-    if not path.is_file():
-        raise LecoError(f"{path}: the stage {stage} is not complete")
-    ontology = benchmark.ontology.until(benchmark.ontology.versions[stage.period].name)
-    network = build_network(stage, experiment, benchmark, ontology, pretrained=False)
-    network.load_state_dict(load_file(path))
-    return network.eval()
-
-
-def build_network(
-    stage: Stage, experiment: Experiment, benchmark: Benchmark, ontology: Ontology, pretrained: bool
-) -> Network:
-    """A network of the shape that a stage has: one head, or, for joint training, one per version."""
-    num_inputs = benchmark.pool.inputs.read(torch.tensor([0])).shape[1]
-    versions = ontology.versions if Method.parse(stage.method).coarse == "joint" else (ontology.newest,)
-    return Network(build_backbone(experiment.training.model, num_inputs, pretrained), versions)
-
-
-def normaliser(benchmark: Benchmark, split: Split) -> Callable[[Tensor], Tensor]:
-    """Centre and scale each channel as the first period's training samples are spread; features get unit length.
-
-    (Times ten, so that a linear head need not grow large to be sure: see docs/log.md.)
-    """
-    if benchmark.recipe.task == "features":
-        return lambda features: 10 * F.normalize(features, dim=1)
-    sample = benchmark.pool.inputs.read(split.periods[0].train[:2_000]).float()
-    mean, std = sample.mean(dim=(0, 2, 3)) / 255, sample.std(dim=(0, 2, 3)).clamp(min=1e-6) / 255
-    return partial(normalise, mean=mean, std=std)
+def choose(candidates: Sequence[Stage], store: Store) -> Stage:
+    """The stage that is best on validation; all must be complete."""
+    return max(candidates, key=lambda stage: store.require(stage.fingerprint)["validation_score"] or 0.0)

@@ -27,6 +27,13 @@ class Store:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
+    def require(self, fingerprint: str) -> dict[str, Any]:
+        """What a stage found that must be complete."""
+        found = self.result(fingerprint)
+        if found is None:
+            raise LecoError(f"{self.stages / fingerprint}: the stage is not complete; run it first")
+        return found
+
     def weights(self, fingerprint: str) -> Path:
         """The weights of a complete stage."""
         return self.stages / fingerprint / "model.safetensors"

@@ -4,17 +4,18 @@ A term says which logits it needs; `forward_once` runs every distinct network, p
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from leco.data.streams import Step
-from leco.methods.losses import evidence_nll, hard_pseudo_nll, joint_nll, soft_pseudo_nll
+from leco.methods.losses import cross_entropy, evidence_nll, hard_pseudo_nll, soft_pseudo_nll
 from leco.methods.method import Method
 from leco.methods.refinement import agrees, condition
-from leco.ontology.evidence import Evidence
+from leco.ontology.evidence import UNLABELLED, Evidence
+from leco.ontology.version import NO_LABEL
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,28 @@ class Settings:
 
     threshold: float = 0.95  # of PL and FixMatch, after conditioning
     soft: bool = False  # PL and FixMatch with soft targets, as they are written; else hard ones, as they are coded
+    st_soft_filtered: bool = False  # ST-Soft always filtered, as it is coded; else only with /filter, as it is written
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """A mean that is not divided yet: several processes add up both parts before they divide."""
+
+    total: Tensor
+    count: Tensor
+
+    @classmethod
+    def over(cls, values: Tensor, counted: Tensor) -> "Mean":
+        """The mean of `values` over those `counted`; the others must be zero."""
+        return cls(values.sum(), counted.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """A term's loss, as means to be added up, and what it saw of its pseudo-labels."""
+
+    means: Sequence[Mean]
+    health: Mapping[str, Mean] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +69,16 @@ class Term:
 
     name: str
     needs: tuple[Request, ...]
-    loss: Callable[[Outputs, Step, Evidence], Tensor]
+    loss: Callable[[Outputs, Step, Evidence], Loss]
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """What a step amounts to: the loss to differentiate, its terms, and the health of its pseudo-labels."""
+
+    loss: Tensor
+    terms: dict[str, float]
+    health: dict[str, tuple[float, float]]  # total and count
 
 
 def terms(method: Method, settings: Settings | None = None) -> tuple[Term, ...]:
@@ -62,51 +94,86 @@ def terms(method: Method, settings: Settings | None = None) -> tuple[Term, ...]:
     return tuple(summands)
 
 
+def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lambda parts: parts) -> Combined:
+    """Add up the losses of all terms; `add_up` adds totals and counts of several processes, where there are some.
+
+    Every mean is divided by the count of all processes, so their gradients add up to those of one that sees it all.
+    """
+    means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
+    parts = torch.stack([torch.stack((mean.total.detach().double(), mean.count.double())) for mean in means])
+    whole = iter(add_up(parts).tolist())
+    summands: list[Tensor] = []
+    values: dict[str, float] = {}
+    health: dict[str, tuple[float, float]] = {}
+    for name, loss in losses.items():
+        values[name] = 0.0
+        for mean in loss.means:
+            total, count = next(whole)
+            summands.append(mean.total / max(count, 1.0))
+            values[name] += total / max(count, 1.0)
+        for quantity in loss.health:
+            total, count = next(whole)
+            health[quantity] = (total, count)
+    return Combined(torch.stack(summands).sum(), values, health)
+
+
 def forward_once(
     networks: Mapping[str, Callable[[Tensor], Logits]],
     views: Mapping[tuple[str, str], Tensor],
     summands: Sequence[Term],
+    together: bool = False,
 ) -> dict[Request, Logits]:
     """Run every distinct request of the terms once; `views` holds inputs by (part, view). A teacher gets no gradient.
 
-    Requests for a part that the batch does not have (no history in the first period) are left out.
+    Requests for a part that the batch does not have (no history in the first period) are left out. `together` makes
+    one forward pass of all inputs of a network, whose BatchNorm then sees new samples and history mixed.
     """
-    requests = dict.fromkeys(request for term in summands for request in term.needs)
+    wanted = dict.fromkeys(request for term in summands for request in term.needs)
+    requests = [request for request in wanted if (request.part, request.view) in views]
+    groups = [[request] for request in requests]
+    if together:
+        groups = [[r for r in requests if r.network == name] for name in dict.fromkeys(r.network for r in requests)]
     outputs: dict[Request, Logits] = {}
-    for request in requests:
-        if (request.part, request.view) not in views:
-            continue
-        with torch.set_grad_enabled(torch.is_grad_enabled() and request.network == "student"):
-            outputs[request] = networks[request.network](views[request.part, request.view])
+    for group in groups:
+        inputs = [views[request.part, request.view] for request in group]
+        network = group[0].network
+        with torch.set_grad_enabled(torch.is_grad_enabled() and network == "student"):
+            logits = networks[network](torch.cat(inputs) if len(inputs) > 1 else inputs[0])
+        start = 0
+        for request, samples in zip(group, inputs, strict=True):
+            stop = start + len(samples)
+            outputs[request] = {version: values[start:stop] for version, values in logits.items()}
+            start = stop
     return outputs
 
 
-def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Tensor:
+def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
     """L, eq. 1: cross-entropy of the new samples."""
     logits = outputs[NEW][evidence.ontology.newest.name]
-    return evidence_nll(logits, evidence.gather(step.new.rows), reduction="mean")
+    return Loss([_label_nll(logits, step.new.rows, evidence)])
 
 
-def partial_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Tensor:
+def partial_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples that have a label there, the new ones by implication."""
     newest = evidence.ontology.newest.name
-    losses = []
+    means = []
     for version in evidence.ontology.versions[:-1]:
         logits, labels = _everyone(outputs, step, newest, version.name)
-        rows = evidence.rows(labels, version.name)
-        losses.append(evidence_nll(logits, rows, reduction="mean"))
-    return _total(losses, outputs)
+        means.append(_label_nll(logits, evidence.ids(labels, version.name), evidence))
+    return Loss(means)
 
 
-def old_heads(outputs: Outputs, step: Step, evidence: Evidence) -> Tensor:
+def old_heads(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
     """L_Joint, eq. 6: the same samples, each earlier version through a head of its own."""
     pairs = [_everyone(outputs, step, version.name, version.name) for version in evidence.ontology.versions[:-1]]
-    losses = [joint_nll([logits], [labels], reduction="mean") for logits, labels in pairs]
-    return _total(losses, outputs)
+    return Loss([Mean.over(cross_entropy(logits, labels), labels != NO_LABEL) for logits, labels in pairs])
 
 
 def pseudo_labels(method: Method, settings: Settings) -> Term:
-    """L_SSL, eq. 2 to 5, refined as section 6.2 says; only history has pseudo-labels."""
+    """L_SSL, eq. 2 to 5, refined as section 6.2 says; only history has pseudo-labels.
+
+    Their health: the share that is kept, and the share that agrees with the old label before any refinement.
+    """
     source = {
         "st-hard": Request("teacher", "history", "strong"),
         "st-soft": Request("teacher", "history", "strong"),
@@ -114,24 +181,30 @@ def pseudo_labels(method: Method, settings: Settings) -> Term:
         "fixmatch": Request("student", "history", "weak"),
     }[method.pseudo]
     hard = method.pseudo == "st-hard" or (method.pseudo in ("pl", "fixmatch") and not settings.soft)
+    filtered = method.refine == "filter" or (method.pseudo == "st-soft" and settings.st_soft_filtered)
 
-    def loss(outputs: Outputs, step: Step, evidence: Evidence) -> Tensor:
+    def loss(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
         if step.history is None:
-            return _total([], outputs)
+            return Loss([])
         newest = evidence.ontology.newest.name
         guess = outputs[source][newest].detach()
         rows = evidence.gather(step.history.rows)
         probs = condition(guess, rows) if method.refine == "cond" else guess.softmax(dim=1)
-        keep = agrees(guess, rows) if method.refine == "filter" else None
+        agreed = agrees(guess, rows)
+        keep = agreed if filtered else torch.ones_like(agreed)
         if not method.needs_teacher:
-            sure = probs.amax(dim=1) > settings.threshold
-            keep = sure if keep is None else keep & sure
+            keep = keep & (probs.amax(dim=1) > settings.threshold)
         logits = outputs[HISTORY][newest]
-        if hard:
-            return hard_pseudo_nll(logits, probs.argmax(dim=1), keep, reduction="mean")
-        return soft_pseudo_nll(logits, probs, keep, reduction="mean")
+        nll = hard_pseudo_nll(logits, probs.argmax(dim=1), keep) if hard else soft_pseudo_nll(logits, probs, keep)
+        everyone, labelled = torch.ones_like(keep), step.history.rows != UNLABELLED
+        health = {"kept": Mean.over(keep, everyone), "agreement": Mean.over(agreed & labelled, labelled)}
+        return Loss([Mean.over(nll, everyone)], health)
 
     return Term(str(Method("ce", method.pseudo, method.refine)).removeprefix("ce+"), (source, HISTORY), loss)
+
+
+def _label_nll(logits: Tensor, rows: Tensor, evidence: Evidence) -> Mean:
+    return Mean.over(evidence_nll(logits, evidence.gather(rows)), rows != UNLABELLED)
 
 
 def _everyone(outputs: Outputs, step: Step, head: str, version: str) -> tuple[Tensor, Tensor]:
@@ -141,10 +214,3 @@ def _everyone(outputs: Outputs, step: Step, head: str, version: str) -> tuple[Te
         logits.append(outputs[HISTORY][head])
         labels.append(step.history.labels[version])
     return torch.cat(logits), torch.cat(labels)
-
-
-def _total(losses: Sequence[Tensor], outputs: Outputs) -> Tensor:
-    """The sum, or, in the first period, a zero on the right device."""
-    if losses:
-        return torch.stack(list(losses)).sum()
-    return next(iter(next(iter(outputs.values())).values())).new_zeros(())

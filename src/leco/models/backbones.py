@@ -1,7 +1,10 @@
 """Backbones by name: `wrn-28-2`, `linear` and `mlp` for feature vectors, or anything timm has."""
 
+import math
 import re
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from leco.errors import LecoError, nearest
@@ -12,7 +15,7 @@ _HIDDEN = 512
 
 
 class Features(nn.Module):
-    """Feature vectors as they are (`linear`: the head alone is trained), or through one hidden layer (`mlp`)."""
+    """Inputs as one vector, as it is (`linear`: the head alone is trained), or through one hidden layer (`mlp`)."""
 
     def __init__(self, num_inputs: int, hidden: int | None = None) -> None:
         super().__init__()
@@ -20,33 +23,50 @@ class Features(nn.Module):
         self.layers = nn.Sequential(nn.Linear(num_inputs, hidden), nn.ReLU()) if hidden else nn.Identity()
 
     def forward(self, features: Tensor) -> Tensor:
-        """(n, num_inputs) -> (n, num_features)."""
-        hidden: Tensor = self.layers(features)
+        """(n, ...) -> (n, num_features)."""
+        hidden: Tensor = self.layers(features.flatten(1))
         return hidden
 
 
-def build_backbone(name: str, num_inputs: int, pretrained: bool = False) -> nn.Module:
-    """Make a backbone; `num_inputs` is the number of image channels, or of feature dimensions.
+def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) -> nn.Module:
+    """Make a backbone for inputs of a shape: (channels, height, width), or (dimensions,) of feature vectors.
 
     `pretrained` weights are timm's, fetched (or found in its cache) only when asked for.
     """
-    if name in ("linear", "mlp") or _WRN.fullmatch(name):
-        if pretrained:
-            raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
-        if found := _WRN.fullmatch(name):
-            return WideResNet(int(found[1]), int(found[2]), num_inputs)
-        return Features(num_inputs, _HIDDEN if name == "mlp" else None)
-    return _timm(name, num_inputs, pretrained)
+    if pretrained and (name in ("linear", "mlp") or _WRN.fullmatch(name)):
+        raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
+    if name in ("linear", "mlp"):
+        return Features(math.prod(shape), _HIDDEN if name == "mlp" else None)
+    if found := _WRN.fullmatch(name):
+        _check_images(name, shape)
+        return WideResNet(int(found[1]), int(found[2]), shape[0])
+    return _timm(name, shape, pretrained)
 
 
-def _timm(name: str, num_inputs: int, pretrained: bool) -> nn.Module:
+def _check_images(name: str, shape: Sequence[int]) -> None:
+    if len(shape) != 3:
+        raise LecoError(f"{name} takes images, but these are feature vectors; choose linear or mlp")
+
+
+def input_statistics(name: str) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the pixels, in [0, 1], that the pretrained weights of a timm model expect."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    if config is None:
+        raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
+    return torch.tensor(config.mean), torch.tensor(config.std)
+
+
+def _timm(name: str, shape: Sequence[int], pretrained: bool) -> nn.Module:
     import timm
 
     if not timm.is_model(name):
         known = ["wrn-28-2", "linear", "mlp", *timm.list_models()]
         raise LecoError(f"{name!r} is no backbone{nearest(name, known)}")
+    _check_images(name, shape)
     try:
-        model: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=num_inputs)
+        model: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
     except Exception as error:  # whatever the hub, the network or the file system raises
         if not pretrained:
             raise

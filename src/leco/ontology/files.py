@@ -26,7 +26,7 @@ def load(path: Path) -> Ontology:
     except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
     except SchemaError as error:
-        line = _line_of(kind, text, error.path)
+        line = line_of(kind, text, error.path)
         where = f"{spell(error.path)}: " if error.path and kind != "tsv" else ""
         raise LecoError(f"{path}{f':{line}' if line else ''}: {where}{error.problem}") from None
 
@@ -135,7 +135,7 @@ def _line_of_second(text: str, key: str) -> int:
     return 1
 
 
-def _line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
+def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
     """Return the line of a path, or of the nearest container of it that has one."""
     if not path:
         return 1

@@ -31,10 +31,9 @@ def hand_over(previous: Network, network: Network, ontology: Ontology, strategy:
             start_from_parents(old_heads[previous.versions[-1]], head, ontology, previous.versions[-1], version)
 
 
-def trained_parameters(network: Network, strategy: Strategy, step: int, head_steps: int) -> list[nn.Parameter]:
-    """The parameters that a step may change; `lp-ft` trains the heads alone for the first `head_steps`."""
-    heads_only = strategy == "freeze" or (strategy == "lp-ft" and step < head_steps)
-    return list(network.heads.parameters() if heads_only else network.parameters())
+def heads_only(strategy: Strategy, step: int, head_steps: int) -> bool:
+    """Whether a step leaves the backbone alone; `lp-ft` does so for the first `head_steps`."""
+    return strategy == "freeze" or (strategy == "lp-ft" and step < head_steps)
 
 
 @torch.no_grad()

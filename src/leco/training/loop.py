@@ -3,21 +3,23 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from leco.data.draws import Draws
 from leco.data.streams import Step, Steps, loader
 from leco.data.views.sets import ViewSet
 from leco.errors import LecoError
-from leco.methods.terms import Term, forward_once
+from leco.methods.terms import Combined, Term, combine, forward_once
 from leco.models.network import Network
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.handover import Strategy, trained_parameters
+from leco.training.devices import make_fabric, share_statistics
+from leco.training.handover import Strategy, heads_only
 from leco.training.schedules import SCHEDULES
 
 
@@ -33,6 +35,7 @@ class Optimisation:
     average: float = 0.999
     average_warm_up: bool = True
     head_steps: int = 0  # of `lp-ft`
+    together: bool = False  # new samples and history in one forward pass (decision 10)
     evaluate_every: int = 1_000
 
 
@@ -48,7 +51,8 @@ class Job:
     optimisation: Optimisation
     seed: int
     teacher: nn.Module | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    fabric: Fabric = field(default_factory=lambda: make_fabric("cpu"))
+    workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,70 +63,107 @@ class Report:
     losses: dict[str, float]
     learning_rate: float
     images_per_second: float
-    score: float | None  # validation, where it was measured
+    # Measured every so often, else empty: the score on validation (if there is one), and, since the last time, the
+    # means of all losses and of the pseudo-labels' health.
+    score: float | None = None
+    means: dict[str, float] = field(default_factory=dict)
 
 
 class Training:
     """A network being trained: `run` goes on until the end; `checkpoint` and `resume` carry all of it over."""
 
-    def __init__(self, job: Job, network: Network, validate: Callable[[nn.Module], float]) -> None:
-        self.job, self.network, self.validate = job, network.to(job.device), validate
-        optimisation = job.optimisation
-        self.optimiser = torch.optim.SGD(
+    def __init__(self, job: Job, network: Network, validate: Callable[[nn.Module], float] | None) -> None:
+        self.job, self.network, self.validate = job, network, validate
+        optimisation, fabric = job.optimisation, job.fabric
+        network.to(fabric.device)
+        self.average = Average(network, optimisation.average, optimisation.average_warm_up)
+        self.distributed = fabric.world_size > 1
+        if self.distributed:
+            network.backbone.requires_grad_(job.strategy != "freeze")
+            share_statistics(network, fabric.device)
+        self.sgd = torch.optim.SGD(
             network.parameters(),
             lr=optimisation.learning_rate,
             momentum=optimisation.momentum,
             weight_decay=optimisation.weight_decay,
             nesterov=optimisation.nesterov,
         )
-        self.average = Average(network, optimisation.average, optimisation.average_warm_up)
+        self.student, self.optimiser = fabric.setup(network, self.sgd)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
+        self.sums: dict[str, tuple[float, float]] = {}  # totals and counts since the last evaluation
+        self.seconds, self.images = 0.0, 0
 
     def run(self) -> Iterator[Report]:
         """Train to the end, yielding after each step, so that the caller may save, print or stop."""
-        job, total = self.job, len(self.job.steps)
-        networks: dict[str, Any] = {"student": self.network}
+        job, total, fabric = self.job, len(self.job.steps), self.job.fabric
+        evidence = job.steps.evidence.to(fabric.device)
+        networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
-            networks["teacher"] = job.teacher.to(job.device).eval()
-        for batch in loader(job.steps, start=self.step):
-            started = time.perf_counter()
+            networks["teacher"] = job.teacher.to(fabric.device).eval()
+        started = time.perf_counter()
+        for on_cpu in loader(job.steps, self.step, job.workers):
+            batch = on_cpu.to(fabric.device)
             rate = job.optimisation.learning_rate * SCHEDULES[job.optimisation.schedule](self.step, total)
-            self._enter_step(rate)
+            frozen = self._enter_step(rate)
             views = make_views(job, batch, self.step)
-            outputs = forward_once(networks, views, job.terms)
-            evidence = job.steps.evidence
+            with fabric.autocast():
+                outputs = forward_once(networks, views, job.terms, job.optimisation.together)
             losses = {term.name: term.loss(outputs, batch, evidence) for term in job.terms}
-            values = {name: loss.item() for name, loss in losses.items()}
-            check_losses(values, self.step, rate)
-            torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+            found = combine(losses, self._add_up)
+            check_losses(found.terms, self.step, rate)
+            fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
+            if frozen:
+                self.network.backbone.zero_grad(set_to_none=True)
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             self.average.update(self.network, self.step)
+            self._count(found)
             self.step += 1
-            seen = len(batch.new) + (len(batch.history) if batch.history else 0)
-            speed = seen / (time.perf_counter() - started)
-            due = self.step % job.optimisation.evaluate_every == 0 or self.step == total
-            score = self._evaluate() if due else None
-            yield Report(self.step, values, rate, speed, score)
+            seen = len(batch) * fabric.world_size
+            report = Report(self.step, found.terms, rate, seen / (time.perf_counter() - started))
+            if self.step % job.optimisation.evaluate_every == 0 or self.step == total:
+                report = replace(report, score=self._evaluate(), means=self._means())
+            self.seconds, self.images = self.seconds + time.perf_counter() - started, self.images + seen
+            yield report
+            started = time.perf_counter()
 
-    def _enter_step(self, rate: float) -> None:
-        """Set what depends on the step alone, so that a resumed run cannot differ."""
-        torch.manual_seed(self.job.seed * 1_000_003 + self.step)  # dropout, where a backbone has it
+    def _enter_step(self, rate: float) -> bool:
+        """Set what depends on the step alone, so that a resumed run cannot differ; tell if the backbone is frozen."""
+        job = self.job
+        torch.manual_seed(job.seed * 1_000_003 + self.step)  # dropout, where a backbone has it
+        frozen = heads_only(job.strategy, self.step, job.optimisation.head_steps)
         self.network.train()
-        strategy, head_steps = self.job.strategy, self.job.optimisation.head_steps
-        trained = {id(p) for p in trained_parameters(self.network, strategy, self.step, head_steps)}
-        for parameter in self.network.parameters():
-            parameter.requires_grad_(id(parameter) in trained)
-        if not any(id(p) in trained for p in self.network.backbone.parameters()):
-            self.network.backbone.eval()  # frozen means BatchNorm's statistics, too
-        for group in self.optimiser.param_groups:
+        self.network.backbone.train(not frozen)  # frozen means BatchNorm's statistics, too
+        if not self.distributed:  # processes that work together must agree on gradients beforehand
+            self.network.backbone.requires_grad_(not frozen)
+        for group in self.sgd.param_groups:
             group["lr"] = rate
+        return frozen
 
-    def _evaluate(self) -> float:
-        score = self.validate(self.average.model)
-        if score > self.best_score:
-            self.best_score, self.best_step = score, self.step
+    def _add_up(self, parts: Tensor) -> Tensor:
+        if not self.distributed:
+            return parts
+        whole = self.job.fabric.all_reduce(parts, reduce_op="sum")
+        assert isinstance(whole, Tensor)
+        return whole
+
+    def _count(self, found: Combined) -> None:
+        """Add to the means since the last evaluation."""
+        for name, (total, count) in (found.health | {n: (v, 1.0) for n, v in found.terms.items()}).items():
+            before = self.sums.get(name, (0.0, 0.0))
+            self.sums[name] = (before[0] + total, before[1] + count)
+
+    def _means(self) -> dict[str, float]:
+        means = {name: total / max(count, 1.0) for name, (total, count) in self.sums.items()}
+        self.sums = {}
+        return means
+
+    def _evaluate(self) -> float | None:
+        """Validate the average, and keep it if it is the best so far; without validation, the last one is."""
+        score = None if self.validate is None else self.validate(self.average.model)
+        if score is None or score > self.best_score:
+            self.best_score, self.best_step = -math.inf if score is None else score, self.step
             self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         return score
 
@@ -132,7 +173,8 @@ class Training:
         for part, state in self._states().items():
             tensors |= {f"{part}/{name}": tensor for name, tensor in state.items()}
         score = self.best_score if math.isfinite(self.best_score) else None
-        return Checkpoint(self.step, tensors, {"best_score": score, "best_step": self.best_step})
+        notes = {"best_score": score, "best_step": self.best_step, "sums": self.sums}
+        return Checkpoint(self.step, tensors, notes | {"time": {"seconds": self.seconds, "images": self.images}})
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint as if nothing had happened."""
@@ -141,16 +183,18 @@ class Training:
         self.best = _part(checkpoint.tensors, "best")
         parameters = dict(self.network.named_parameters())
         for name, momentum in _part(checkpoint.tensors, "momentum").items():
-            self.optimiser.state[parameters[name]]["momentum_buffer"] = momentum.to(self.job.device)
+            self.sgd.state[parameters[name]]["momentum_buffer"] = momentum.to(self.job.fabric.device)
         score = checkpoint.notes["best_score"]
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
+        self.sums = {name: (total, count) for name, (total, count) in checkpoint.notes["sums"].items()}
+        self.seconds, self.images = checkpoint.notes["time"]["seconds"], checkpoint.notes["time"]["images"]
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
         momentum = {
-            name: self.optimiser.state[parameter]["momentum_buffer"]
+            name: self.sgd.state[parameter]["momentum_buffer"]
             for name, parameter in self.network.named_parameters()
-            if self.optimiser.state[parameter].get("momentum_buffer") is not None
+            if self.sgd.state[parameter].get("momentum_buffer") is not None
         }
         return {
             "network": self.network.state_dict(),
@@ -172,8 +216,8 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
     for part, view in wanted:
         samples = parts[part]
         if samples is not None:
-            draws = Draws(job.seed, step, samples.ids.to(job.device))
-            made[part, view] = job.normalise(getattr(job.views, view)(samples.inputs.to(job.device), draws))
+            draws = Draws(job.seed, step, samples.ids)
+            made[part, view] = job.normalise(getattr(job.views, view)(samples.inputs, draws))
     return made
 
 

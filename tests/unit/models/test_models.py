@@ -16,7 +16,7 @@ def parameters(module: nn.Module) -> int:
 
 
 def test_wrn_28_2_has_fixmatchs_size_and_constants():
-    network = Network(build_backbone("wrn-28-2", 3), [TEN])
+    network = Network(build_backbone("wrn-28-2", (3, 32, 32)), [TEN])
     assert parameters(network) == 1_467_610  # FixMatch's 1.47 M for CIFAR-10
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     assert len(norms) == 25
@@ -60,25 +60,25 @@ def test_a_wide_resnet_computes_what_its_definition_says(depth, width, channels,
 
 
 def test_one_head_per_version_shares_the_features():
-    network = Network(build_backbone("linear", 5), [TWO, TEN])
+    network = Network(build_backbone("linear", (5,)), [TWO, TEN])
     logits = network(torch.randn(4, 5))
     assert {name: tuple(z.shape) for name, z in logits.items()} == {"v1": (4, 2), "v1.2": (4, 10)}
     assert parameters(network) == 5 * 2 + 2 + 5 * 10 + 10
 
 
 def test_an_mlp_has_one_hidden_layer():
-    assert build_backbone("mlp", 7)(torch.randn(2, 7)).shape == (2, 512)
+    assert build_backbone("mlp", (7,))(torch.randn(2, 7)).shape == (2, 512)
 
 
 def test_any_timm_model_is_a_backbone():
-    backbone = build_backbone("resnet18", 3)
+    backbone = build_backbone("resnet18", (3, 32, 32))
     assert backbone.num_features == 512
     network = Network(backbone, [TWO])
     assert network(torch.randn(2, 3, 64, 64))["v1"].shape == (2, 2)
 
 
 def test_resnet_50_is_timms():
-    assert build_backbone("resnet50", 3).num_features == 2_048
+    assert build_backbone("resnet50", (3, 32, 32)).num_features == 2_048
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_resnet_50_is_timms():
 )
 def test_unknown_backbones_are_named(name, message):
     with pytest.raises(LecoError, match=message):
-        build_backbone(name, 3)
+        build_backbone(name, (3, 32, 32))
 
 
 def test_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
@@ -99,10 +99,10 @@ def test_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
         raise OSError("no route to the hub")
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", no_network)
-    build_backbone("resnet18", 3)  # no fetch: no error
+    build_backbone("resnet18", (3, 32, 32))  # no fetch: no error
     with pytest.raises(
         LecoError, match=r"weights of resnet18 could not be had \(no route to the hub\); check the network"
     ):
-        build_backbone("resnet18", 3, pretrained=True)
+        build_backbone("resnet18", (3, 32, 32), pretrained=True)
     with pytest.raises(LecoError, match="there are no pretrained weights of wrn-28-2"):
-        build_backbone("wrn-28-2", 3, pretrained=True)
+        build_backbone("wrn-28-2", (3, 32, 32), pretrained=True)

@@ -56,7 +56,7 @@ def inat_evaluate(images: Tensor, _: Draws) -> Tensor:
 
 VIEW_SETS = {
     "cifar": ViewSet(weak, strong, unchanged),
-    # 8x8: a shift by four pixels would lose the digit, and a mirrored digit is none.
-    "digits": ViewSet(partial(weak, flip=False, padding=1), partial(strong, flip=False, padding=1), unchanged),
+    # 8x8: RandAugment, or a shift by four pixels, would lose the digit, and a mirrored digit is none.
+    "digits": ViewSet(unchanged, partial(weak, flip=False, padding=1), unchanged),
     "inat": ViewSet(inat_weak, inat_strong, inat_evaluate),
 }

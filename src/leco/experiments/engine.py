@@ -1,0 +1,155 @@
+"""Many experiments over one store: what they need, what they share, and the processes that train it."""
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from leco.errors import LecoError
+from leco.experiments.config import Experiment, Training
+from leco.experiments.material import Material, make_material
+from leco.experiments.running import Machine, run_stage
+from leco.experiments.stages import Plan, Stage, plan
+from leco.experiments.stopping import stoppable
+from leco.experiments.store import Store
+
+_ATTEMPTS = 3  # of a stage whose process was killed
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The distinct stages of several experiments, in an order they can run in."""
+
+    plans: tuple[Plan, ...]  # one for each experiment
+    stages: dict[str, Stage]  # by fingerprint
+    needed_by: dict[str, Experiment]  # one of the experiments that need it
+    wanted: int  # stages that would be trained if none were shared
+
+    @classmethod
+    def of(cls, experiments: Sequence[Experiment], root: Path) -> "Graph":
+        """Plan all experiments; benchmarks are below the folder `root`."""
+        plans = tuple(plan(experiment, material_of(experiment, root)) for experiment in experiments)
+        stages: dict[str, Stage] = {}
+        needed_by: dict[str, Experiment] = {}
+        for experiment, planned in zip(experiments, plans, strict=True):
+            for stage in planned.stages:
+                stages.setdefault(stage.fingerprint, stage)
+                needed_by.setdefault(stage.fingerprint, experiment)
+        return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans))
+
+    def missing(self, store: Store) -> list[str]:
+        """What is not trained yet."""
+        return [name for name in self.stages if store.result(name) is None]
+
+    def needs(self, name: str) -> list[str]:
+        """The stages that must be complete before this one."""
+        stage = self.stages[name]
+        return [s.fingerprint for s in (*stage.previous, *([stage.teacher] if stage.teacher else []))]
+
+    def followers(self, name: str) -> list[str]:
+        """The stages that need one, directly or through others."""
+        found = {name: None}
+        for other in self.stages:
+            if found.keys() & set(self.needs(other)):
+                found[other] = None
+        return list(found)[1:]
+
+
+@dataclass
+class Progress:
+    """The state of a grid: which stages wait, run, are done, failed, or cannot run because another failed."""
+
+    graph: Graph
+    waiting: dict[str, None]
+    running: set[str] = field(default_factory=set)
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # and why
+    skipped: list[str] = field(default_factory=list)
+
+    def start(self, most: int) -> Iterable[str]:
+        """Take up to `most` stages whose needs are met."""
+        unfinished = self.waiting.keys() | self.running
+        free = [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
+        for name in free[:most]:
+            del self.waiting[name]
+            self.running.add(name)
+            yield name
+
+    def finish(self, name: str, problem: str | None = None) -> None:
+        """Note how a stage ended; what needs one that failed is skipped."""
+        self.running.discard(name)
+        if problem is None:
+            self.done.append(name)
+            return
+        self.failed[name] = problem
+        for follower in self.graph.followers(name):
+            if follower in self.waiting:
+                del self.waiting[follower]
+                self.skipped.append(follower)
+
+
+def run_locally(graph: Graph, root: Path, runs: Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
+    """Train what is missing in `jobs` processes, yielding after each stage; one that fails stops only its followers."""
+    progress = Progress(graph, dict.fromkeys(graph.missing(Store(runs))))
+    attempts: dict[str, int] = {}
+    while progress.waiting:
+        with _workers(jobs) as pool:
+            tasks: dict[Future[None], str] = {}
+            while progress.waiting or tasks:
+                for name in progress.start(jobs - len(tasks)):
+                    attempts[name] = attempts.get(name, 0) + 1
+                    tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device)] = name
+                finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
+                problems = {task: task.exception() for task in finished}
+                if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
+                    _put_back(progress, tasks.values(), attempts)  # a worker was killed: others go on where it was
+                    yield progress
+                    break
+                for task, problem in problems.items():
+                    if isinstance(problem, KeyboardInterrupt):
+                        raise problem
+                    progress.finish(tasks.pop(task), None if problem is None else str(problem))
+                    yield progress
+
+
+def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]) -> None:
+    for name in names:
+        progress.running.discard(name)
+        if attempts[name] < _ATTEMPTS:
+            progress.waiting[name] = None
+        else:
+            progress.finish(name, f"its process was killed {_ATTEMPTS} times: out of memory?")
+
+
+def _workers(jobs: int) -> ProcessPoolExecutor:
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    return ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,))
+
+
+def train(experiment: Experiment, name: str, root: Path, runs: Path, device: str) -> None:
+    """Train one stage of an experiment in this process."""
+    material = material_of(experiment, root)
+    stage = next((s for s in plan(experiment, material).stages if s.fingerprint == name), None)
+    if stage is None:
+        raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
+    with stoppable() as stop:
+        run_stage(stage, material, Store(runs), Machine(device, stop=stop), lambda *_: None)
+
+
+def material_of(experiment: Experiment, root: Path) -> Material:
+    """What an experiment trains on, loaded once for all that share it."""
+    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed")}
+    weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
+    return _material(Experiment(**same, training=weights), root)
+
+
+@lru_cache(maxsize=8)
+def _material(experiment: Experiment, root: Path) -> Material:
+    return make_material(experiment, root)

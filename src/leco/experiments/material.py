@@ -1,0 +1,144 @@
+"""What an experiment trains on: a benchmark's samples or the user's own, and what each period may know of them."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from leco.data.benchmarks import load
+from leco.data.benchmarks.benchmark import Task
+from leco.data.draws import Draws
+from leco.data.manifest import read_manifest
+from leco.data.own import own_annotated, own_samples, own_test
+from leco.data.periods import Annotated, Annotation, annotate
+from leco.data.samples import Column, InMemory, Samples
+from leco.data.views import normalise
+from leco.data.views.sets import ViewSet, feature_views, view_set
+from leco.errors import LecoError
+from leco.experiments.config import Experiment, OwnData
+from leco.models.backbones import input_statistics
+from leco.ontology.ontology import Ontology
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Samples, ontology and views of an experiment."""
+
+    name: str
+    task: Task
+    ontology: Ontology
+    versions: tuple[str, ...]  # of each period
+    pool: Samples
+    test: Samples
+    views: ViewSet
+    normalise: Callable[[Tensor], Tensor]
+    annotated: Callable[[int, Annotation], Annotated]  # of a period
+    tested: Callable[[int], Tensor]  # indices into `test`, of a period
+    fingerprint: str  # changes with the samples, their labels and who is dealt what
+
+    @property
+    def shape(self) -> torch.Size:
+        """What a network sees of a sample: (channels, height, width), or (dimensions,)."""
+        first = torch.tensor([0])
+        return self.views.evaluate(self.pool.inputs.read(first), Draws(0, 0, first)).shape[1:]
+
+    def until(self, period: int) -> Ontology:
+        """The ontology as it was in a period."""
+        return self.ontology.until(self.versions[period])
+
+
+def make_material(experiment: Experiment, root: Path) -> Material:
+    """Load what an experiment names; benchmarks are below the folder `root`."""
+    return _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+
+
+def _benchmark(experiment: Experiment, root: Path) -> Material:
+    assert experiment.benchmark is not None
+    benchmark = load(experiment.benchmark, root, experiment.size)
+    split = benchmark.split(experiment.seed)
+    everything = torch.arange(len(benchmark.test))
+    return Material(
+        benchmark.name,
+        benchmark.recipe.task,
+        benchmark.ontology,
+        tuple(period.version for period in split.periods),
+        benchmark.pool,
+        benchmark.test,
+        benchmark.views(),
+        normaliser(benchmark.recipe.task, benchmark.pool, split.periods[0].train, experiment),
+        lambda period, annotation: annotate(split, period, annotation),
+        lambda _: everything,
+        _digest(split.fingerprint, benchmark.ontology, benchmark.pool, benchmark.test),
+    )
+
+
+def _own(experiment: Experiment, data: OwnData) -> Material:
+    ontology = Ontology.load(data.ontology)
+    manifest, _ = read_manifest(data.manifest, ontology, decode=False)
+    samples = own_samples(manifest, ontology, data.image_size)
+    if samples.sizes is not None:
+        raise LecoError(f"{data.manifest}: segmentation is not trained yet")
+    task: Task = "features" if manifest.kind == "features" else "classification"
+    labelled = manifest.labelled()
+    train = manifest.split == "train"
+    # A version that nothing is labelled in makes no period.
+    versions = [v.name for v in ontology.versions if v.name in labelled and (labelled[v.name] & train).any()]
+    if versions[-1:] != [ontology.newest.name]:
+        raise LecoError(f"{data.manifest}: no training sample is labelled in the newest version {ontology.newest.name}")
+    histories = [ontology.until(version) for version in versions]
+    first = own_annotated(manifest, histories[0], experiment.seed).newest.indices
+    spread = samples.inputs.read(first).std(dim=0) if task == "features" else None
+    return Material(
+        data.manifest.stem,
+        task,
+        ontology,
+        tuple(versions),
+        samples,
+        samples,
+        view_set("cifar") if spread is None else feature_views(spread),
+        normaliser(task, samples, first, experiment),
+        lambda period, _: own_annotated(manifest, histories[period], experiment.seed),
+        lambda period: own_test(manifest, histories[period]).indices,
+        _digest(str(experiment.seed), ontology, samples),
+    )
+
+
+def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment) -> Callable[[Tensor], Tensor]:
+    """Centre and scale each channel as the weights expect, or as the first period's training samples are spread.
+
+    Features get unit length (times ten, so that a linear head need not grow large to be sure: see docs/log.md).
+    """
+    if task == "features":
+        return unit_length
+    if experiment.training.pretrained:
+        mean, std = input_statistics(experiment.training.model)
+    else:
+        sample = pool.inputs.read(train[:2_000]).float()
+        mean, std = sample.mean(dim=(0, 2, 3)) / 255, sample.std(dim=(0, 2, 3)).clamp(min=1e-6) / 255
+    return partial(normalise, mean=mean, std=std)
+
+
+def unit_length(features: Tensor) -> Tensor:
+    """Features scaled to length ten."""
+    return 10 * F.normalize(features, dim=1)
+
+
+def _digest(periods: str, ontology: Ontology, *parts: Samples) -> str:
+    digest = hashlib.blake2b(f"{periods} {ontology.fingerprint}".encode(), digest_size=8)
+    for samples in parts:
+        for column in (samples.inputs, *samples.labels.values()):
+            digest.update(_content(column))
+    return digest.hexdigest()
+
+
+def _content(column: Column) -> bytes:
+    """The values themselves, or, of files too many to read, their names and sizes."""
+    if isinstance(column, InMemory):
+        return hashlib.blake2b(column.values.contiguous().view(torch.uint8).numpy().data).digest()
+    paths = [path for path in getattr(column, "paths", ()) if path != Path()]
+    return "".join(f"{path.name} {path.stat().st_size}\n" for path in paths).encode()

@@ -1,0 +1,42 @@
+"""The networks of stages: made, handed over, loaded."""
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from leco.errors import LecoError
+from leco.experiments.material import Material
+from leco.experiments.stages import Stage, choose
+from leco.experiments.store import Store
+from leco.models import Network, build_backbone
+from leco.training.handover import hand_over
+
+
+def make_network(stage: Stage, material: Material, store: Store) -> Network:
+    """A new network for a stage, with what it takes over from the one before."""
+    torch.manual_seed(stage.seed)
+    network = build_network(stage, material, stage.training.pretrained)
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = stage.training.norm_momentum
+    if stage.previous:
+        previous = load_network(choose(stage.previous, store), material, store)
+        hand_over(previous, network, material.until(stage.period), stage.strategy, stage.head_start)
+    return network
+
+
+def load_network(stage: Stage, material: Material, store: Store) -> Network:
+    """The network that a complete stage trained."""
+    path = store.weights(stage.fingerprint)
+    if not path.is_file():
+        raise LecoError(f"{path}: the stage {stage} is not complete")
+    network = build_network(stage, material, pretrained=False)
+    network.load_state_dict(load_file(path))
+    return network.eval()
+
+
+def build_network(stage: Stage, material: Material, pretrained: bool) -> Network:
+    """A network of the shape that a stage has: one head, or, for joint training, one per version."""
+    ontology = material.until(stage.period)
+    versions = ontology.versions if stage.method.coarse == "joint" else (ontology.newest,)
+    return Network(build_backbone(stage.training.model, material.shape, pretrained), versions)

@@ -1,0 +1,163 @@
+"""One stage, trained from its start, or from where it was stopped, to its result."""
+
+import importlib.metadata
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import save
+
+from leco.data.streams import Steps
+from leco.experiments.judging import Judge
+from leco.experiments.material import Material
+from leco.experiments.networks import load_network, make_network
+from leco.experiments.stages import Stage
+from leco.experiments.store import Store
+from leco.methods.terms import terms
+from leco.ontology.files import write_bytes
+from leco.training.checkpoint import read_checkpoint, write_checkpoint
+from leco.training.devices import make_fabric
+from leco.training.loop import Job, Report, Training
+
+_PACKAGES = ("leco", "torch", "timm", "numpy")
+_SAVE_EVERY = float(os.environ.get("LECO_SAVE_EVERY", "30"))  # seconds between checkpoints
+Watch = Callable[[Stage, Report], object]
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was asked to stop, and has saved what it had."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where stages run; none of this changes what they find, but for rounding."""
+
+    device: str = "auto"
+    workers: int = 0  # processes that read files ahead
+    stop: Callable[[], bool] = lambda: False  # asked after every step
+
+
+def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, watch: Watch) -> None:
+    """Train one stage, or go on where it was stopped; nothing happens if it is complete."""
+    fabric = make_fabric(machine.device, stage.training.precision)
+    if fabric.broadcast(store.result(stage.fingerprint) is not None):
+        return
+    leads = fabric.is_global_zero
+    with store.working(stage.fingerprint) if leads else nullcontext(store.partial / stage.fingerprint) as folder:
+        fabric.barrier()
+        judge = Judge(material, stage.period, material.annotated(stage.period, stage.annotation).validation, fabric)
+        training = make_training(stage, material, store, machine, fabric, judge)
+        checkpoint, problems = read_checkpoint(folder)
+        if checkpoint is not None:
+            training.resume(checkpoint)
+        if leads:
+            write_bytes(folder / "config.json", json.dumps(stage.config(), indent=1).encode())
+            forget_after(folder / "metrics.jsonl", training.step)
+        last = _train(stage, training, folder, machine, fabric, watch)
+        network = training.network
+        network.load_state_dict(training.best)
+        result = {
+            "stage": str(stage),
+            "version": stage.version,
+            "best_step": training.best_step,
+            "validation_score": training.best_score if judge.has_validation else None,
+            "validation": judge.validation(network),
+            "test": judge.test(network),  # read once, here
+            "pseudo_labels": {name: last[name] for name in ("kept", "agreement") if name in last},
+            "seed": stage.seed,
+            "seconds": training.seconds,
+            "images_per_second": training.images / training.seconds,
+            "device": fabric.device.type,
+            "processes": fabric.world_size,
+            "threads": torch.get_num_threads(),
+            "notes": problems,
+            "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        }
+        if leads:
+            weights = {name: tensor.cpu().contiguous() for name, tensor in training.best.items()}
+            write_bytes(folder / "model.safetensors", save(weights))
+            write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
+            store.complete(stage.fingerprint)
+    fabric.barrier()
+
+
+def _train(
+    stage: Stage, training: Training, folder: Path, machine: Machine, fabric: Fabric, watch: Watch
+) -> dict[str, float]:
+    """Train to the end, or until asked to stop, saving now and then; return the last means."""
+    saved, means = time.monotonic(), _last_means(folder / "metrics.jsonl")
+    leads = fabric.is_global_zero
+    with (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics:
+        for report in training.run():
+            if leads:
+                watch(stage, report)
+            if report.means:
+                means = report.means
+                if metrics is not None:
+                    line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
+                    metrics.write(json.dumps(line | {"means": means}) + "\n")
+                    metrics.flush()
+            # All processes stop after the same step.
+            stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
+            if leads and (stop or time.monotonic() - saved > _SAVE_EVERY):
+                write_checkpoint(folder, training.checkpoint())
+                saved = time.monotonic()
+            if stop:
+                raise Stopped
+    return means
+
+
+def _last_means(metrics: Path) -> dict[str, float]:
+    """Of a run that was stopped between its last step and its result."""
+    lines = metrics.read_text().splitlines() if metrics.is_file() else []
+    means: dict[str, float] = json.loads(lines[-1])["means"] if lines else {}
+    return means
+
+
+def forget_after(metrics: Path, step: int) -> None:
+    """Drop the lines that a killed run wrote after its last checkpoint: those steps are made again."""
+    if metrics.is_file():
+        lines = metrics.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        write_bytes(metrics, "".join(kept).encode())
+
+
+def make_training(
+    stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
+) -> Training:
+    """All that a stage needs, ready to run."""
+    settings = stage.training
+    annotated = material.annotated(stage.period, stage.annotation)
+    summands = terms(stage.method, settings.settings())
+    if not any(request.part == "history" for term in summands for request in term.needs):
+        annotated = replace(annotated, history=())
+    steps = Steps(
+        material.pool,
+        annotated,
+        material.until(stage.period).evidence(),
+        # Without history, the whole batch is new: every method sees the same number of images (appendix E).
+        settings.batch_size // 2 if annotated.history else settings.batch_size,
+        stage.seed,
+        settings.steps,
+        fabric.global_rank,
+        fabric.world_size,
+    )
+    job = Job(
+        steps,
+        summands,
+        material.views,
+        material.normalise,
+        stage.strategy,
+        settings.optimisation(),
+        stage.seed,
+        None if stage.teacher is None else load_network(stage.teacher, material, store),
+        fabric,
+        machine.workers,
+    )
+    return Training(job, make_network(stage, material, store), judge.score if judge.has_validation else None)

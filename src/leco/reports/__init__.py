@@ -1,0 +1,1 @@
+"""Stored runs as tables and figures; knows no training."""

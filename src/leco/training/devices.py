@@ -1,0 +1,150 @@
+"""The device, precision and processes of a run, through Lightning Fabric."""
+
+import inspect
+import logging
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from leco.errors import LecoError, nearest
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+
+
+@lru_cache(maxsize=1)
+def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
+    """One device, or, under `torchrun`, one for each of its processes."""
+    if device not in get_args(Device):
+        raise LecoError(f"{device!r} is no device{nearest(device, get_args(Device))}")
+    device = _resolved(device)
+    check_precision(device, precision)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    processes, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    fabric = Fabric(
+        accelerator=device,
+        devices=here,
+        num_nodes=processes // here,
+        precision=precision,
+        strategy=DDPStrategy(**_without_broadcast()) if processes > 1 else "auto",
+    )
+    fabric.launch()
+    return fabric
+
+
+def _without_broadcast() -> dict[str, Any]:
+    """The option that turns off copying buffers: BatchNorm's statistics are shared as they are made (see below)."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+
+
+def _resolved(device: str) -> str:
+    """The device that `auto` means here; a missing one is refused."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise LecoError("this machine has no GPU that torch can use; say cpu or auto")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def check_precision(device: str, precision: Precision) -> None:
+    """Refuse what the device cannot do, before it kills the process."""
+    if precision == "16-mixed" and device == "cpu":
+        raise LecoError("precision 16-mixed needs a GPU; on a CPU say 32-true or bf16-mixed")
+    if precision == "bf16-mixed" and device == "cpu" and not bfloat16_works():
+        raise LecoError("bfloat16 does not work on this CPU (a trial in another process failed); say 32-true")
+
+
+@lru_cache(maxsize=1)
+def bfloat16_works() -> bool:
+    """Try bfloat16 in a child process: some virtual machines report AMX, then die of an illegal instruction."""
+    trial = (
+        "import torch\n"
+        "x = torch.randn(8, 16, 32, 32, requires_grad=True)\n"
+        "with torch.autocast('cpu', dtype=torch.bfloat16):\n"
+        "    y = torch.nn.Linear(32, 64)(torch.nn.Conv2d(16, 32, 3, padding=1)(x)).float().square().mean()\n"
+        "y.backward()\n"
+        "assert x.grad.isfinite().all()\n"
+    )
+    child = subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False, timeout=120)
+    return child.returncode == 0
+
+
+def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
+    """Let BatchNorm see the samples of all processes, so that several give what one would."""
+    if device.type == "cuda":
+        from timm.layers.norm_act import convert_sync_batchnorm
+
+        converted: nn.Module = convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        return converted
+    for name, child in network.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) and type(child).__module__ == nn.BatchNorm1d.__module__:
+            network.add_module(name, SharedBatchNorm.of(child))
+        elif isinstance(child, nn.modules.batchnorm._BatchNorm):
+            kind = type(child).__name__
+            raise LecoError(f"statistics of {kind} cannot be shared by processes on a CPU; train in one process")
+        else:
+            share_statistics(child, device)
+    return network
+
+
+class _OverAll(torch.autograd.Function):
+    """The sum over all processes; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return _OverAll.forward(_, gradient.contiguous())
+
+
+def _over_all(values: Tensor) -> Tensor:
+    total: Tensor = _OverAll.apply(values)
+    return total
+
+
+class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """BatchNorm over the samples of all processes, on any device (torch's own needs GPUs)."""
+
+    @classmethod
+    def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> "SharedBatchNorm":
+        """The same layer, shared."""
+        shared = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        shared.weight, shared.bias = norm.weight, norm.bias
+        shared.running_mean, shared.running_var = norm.running_mean, norm.running_var
+        shared.num_batches_tracked = norm.num_batches_tracked
+        return shared.train(norm.training)
+
+    def _check_input_dim(self, x: Tensor) -> None: ...
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, c, ...) -> (n, c, ...)."""
+        if not self.training:
+            return super().forward(x)
+        over = [dim for dim in range(x.dim()) if dim != 1]
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        count = _over_all(x.new_tensor(x.numel() / x.shape[1]))
+        mean = _over_all(x.sum(dim=over)) / count
+        centred = x - mean.view(shape)
+        variance = _over_all(centred.square().sum(dim=over)) / count
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        with torch.no_grad():
+            momentum = 0.0 if self.momentum is None else self.momentum
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * count / (count - 1), momentum)
+        scale = self.weight.view(shape) * (variance.view(shape) + self.eps).rsqrt()
+        normalised: Tensor = centred * scale + self.bias.view(shape)
+        return normalised

@@ -1,0 +1,117 @@
+"""Experiments as graphs of stages: what is shared, what is chosen, what every cell of the paper does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leco.experiments.config import Experiment, experiment
+from leco.experiments.material import Material, make_material
+from leco.experiments.networks import load_network
+from leco.experiments.running import Machine, run_stage
+from leco.experiments.stages import Plan, choose, plan
+from leco.experiments.store import Store
+from leco.methods.method import ALL_METHODS
+
+SHORT = {"training.steps": "2", "training.evaluate_every": "1", "training.batch_size": "16"}
+
+
+def make(settings: dict[str, str] | None = None, **changes: object) -> tuple[Experiment, Material, Plan]:
+    wanted = experiment("digits-leco", changes, settings or {})
+    material = make_material(wanted, Path())
+    return wanted, material, plan(wanted, material)
+
+
+def last(settings: dict[str, str] | None = None, **changes: object) -> str:
+    return make(settings, **changes)[2].periods[-1][0].fingerprint
+
+
+def run(stages: Plan, material: Material, store: Store) -> int:
+    """Train what is missing, and say how much that was."""
+    missing = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
+    for stage in missing:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    return len(missing)
+
+
+def test_stages_differ_where_anything_they_depend_on_does():
+    changed = [
+        *(last(), last(seed=1), last(method="lpl"), last(strategy="scratch"), last(annotation="all-fine")),
+        *(last(head_start=True), last({"training.steps": "5"}), last({"training.learning_rate": "0.1"})),
+        *(last(method="lpl+pl"), last({"training.threshold": "0.5"}, method="lpl+pl"), last(size=100)),
+    ]
+    assert len(set(changed)) == len(changed)
+    assert last() == last()
+
+
+def test_what_a_stage_does_not_use_does_not_make_it_another():
+    assert last({"training.threshold": "0.5"}, method="lpl") == last(method="lpl")
+    first = [make(**changes)[2].periods[0][0] for changes in ({}, {"head_start": True}, {"strategy": "lp-ft"})]
+    assert len({stage.fingerprint for stage in first}) == 1
+
+
+def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
+    rates = {"training.learning_rate": "0.1, 0.01"}
+    students = make(rates, method="joint+st-hard")[2].periods[1]
+    plain = make(rates, method="ce")[2].periods[1]
+    assert [student.teacher for student in students] == list(plain)
+
+
+def test_training_from_scratch_waits_for_nothing():
+    assert make(strategy="scratch", method="ce")[2].periods[1][0].previous == ()
+
+
+def test_every_cell_of_the_paper_can_be_trained_and_shares_what_it_can(tmp_path):
+    store, trained = Store(tmp_path), 0
+    for method in ALL_METHODS:
+        _, material, stages = make(SHORT | {"training.model": "linear"}, method=str(method))
+        trained += run(stages, material, store)
+        result = store.require(stages.periods[-1][0].fingerprint)
+        assert 0 <= result["test"]["v2"]["macc"] <= 1
+        assert set(result["pseudo_labels"]) == (set() if method.pseudo == "none" else {"kept", "agreement"})
+        assert all(0 <= share <= 1 for share in result["pseudo_labels"].values())
+    assert trained == 1 + len(ALL_METHODS)  # TP0 once; the teachers are the `ce` cell
+
+
+def test_of_several_learning_rates_the_best_on_validation_goes_on(tmp_path):
+    store = Store(tmp_path)
+    wanted, material, stages = make(
+        SHORT | {"training.learning_rate": "1e-6, 0.1", "training.steps": "60"}, method="ce"
+    )
+    assert wanted.training.learning_rate == (1e-6, 0.1)
+    assert run(stages, material, store) == 4
+    chosen = choose(stages.periods[0], store)
+    scores = [store.require(stage.fingerprint)["validation_score"] for stage in stages.periods[0]]
+    assert store.require(chosen.fingerprint)["validation_score"] == max(scores)
+    assert chosen.training.learning_rate == (0.1,)
+    # At a rate of next to nothing, the second period still has the features it started from: those of the chosen one.
+    slow = load_network(stages.periods[1][0], material, store).backbone.stem.weight
+    assert (slow - load_network(chosen, material, store).backbone.stem.weight).abs().max() < 1e-3
+
+
+def test_a_stage_folder_says_all_that_made_it(tmp_path):
+    store = Store(tmp_path)
+    _, material, stages = make(SHORT, method="lpl+pl/cond")
+    run(stages, material, store)
+    stage = stages.periods[-1][0]
+    folder = tmp_path / "stages" / stage.fingerprint
+    assert json.loads((folder / "config.json").read_text()) == stage.config()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("config.json", "metrics.jsonl", "model.safetensors", "result.json")
+    ]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert set(lines[0]["means"]) == {"ce", "lpl", "pl/cond", "kept", "agreement"}
+
+
+@pytest.mark.parametrize("method", ["ce", "lpl", "joint+fixmatch"])
+def test_every_method_sees_as_many_images_a_step(method):
+    from leco.experiments.judging import Judge
+    from leco.experiments.running import make_training
+    from leco.training.devices import make_fabric
+
+    _, material, stages = make(SHORT, method=method, strategy="scratch")
+    stage, fabric = stages.periods[-1][0], make_fabric("cpu")
+    judge = Judge(material, 1, material.annotated(1, "label-new").validation, fabric)
+    training = make_training(stage, material, Store(Path("nowhere")), Machine("cpu"), fabric, judge)
+    assert {len(training.job.steps[step]) for step in range(2)} == {16}
