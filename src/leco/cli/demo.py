@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer import echo
 
@@ -76,11 +76,9 @@ def _train(graph: "Graph", root: Path, runs: Path) -> None:
         return
     console = Console(stderr=True)
     steps = run_locally(graph, root, runs, jobs=min(4, os.cpu_count() or 1), device="cpu")
-    progress: Any = None
-    for progress in track(steps, "   training", total=len(missing), console=console, disable=not console.is_terminal):
-        pass
-    if progress.failed:
-        raise LecoError(f"{len(progress.failed)} trainings failed, first: {next(iter(progress.failed.values()))}")
+    for now in track(steps, "   training", total=len(missing), console=console, disable=not console.is_terminal):
+        for problem in now.failed.values():
+            raise LecoError(f"a training failed: {problem}")
 
 
 def _collect(graph: "Graph", runs: Path, chapters: "list[Chapter]") -> "dict[str, dict[Chapter, Scores]]":

@@ -4,9 +4,8 @@ A generator's numbers depend on how many were taken before: on the batch size, t
 killed run resumed. A hash has no such memory.
 """
 
-import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from zlib import crc32
 
 import torch
@@ -47,10 +46,14 @@ class Draws:
             raise LecoError(f"no integers to draw in [{low}, {high}) for {name!r}")
         return low + (shift_right(self._words(name, count), 33) * (high - low) >> 31)
 
+    def levels(self, name: str, count: int = 1) -> Tensor:
+        """`count` integers in [0, 65536) for each sample: (n, count), int32; four from each word, so cheaper."""
+        words = self._words(name, -(-count // 4)).contiguous()
+        return words.view(torch.int16)[:, :count].int() + 32_768
+
     def normal(self, name: str, count: int = 1) -> Tensor:
-        """`count` standard normal numbers for each sample: (n, count), float32 (Box and Muller's transform)."""
-        radius, angle = self.uniform(name, 2 * count).chunk(2, dim=1)
-        return (-2 * torch.log1p(-radius)).sqrt() * torch.cos(2 * math.pi * angle)
+        """`count` standard normal numbers for each sample: (n, count), float32, one of 65,536 quantiles each."""
+        return _quantiles(self.ids.device)[self.levels(name, count)]
 
     def branch(self, name: str) -> "Draws":
         """Draws independent of these, so that a weak and a strong view of one sample are cropped differently."""
@@ -58,14 +61,21 @@ class Draws:
 
     def _words(self, name: str, count: int) -> Tensor:
         """64 random bits for each sample and draw number: one splitmix stream per (seed, step, name, sample)."""
-        start = key(crc32(name.encode()))
-        numbers = [signed((start + number * GOLDEN) % WORD) for number in range(count)]
-        return mix(self._streams[:, None] + torch.tensor(numbers, dtype=torch.int64, device=self.ids.device))
+        numbers = torch.arange(count, device=self.ids.device) * signed(GOLDEN)
+        return mix(self._streams[:, None] + signed(key(crc32(name.encode()))) + numbers)
 
     @cached_property
     def _streams(self) -> Tensor:
         """64 random bits for each sample, hashed once however many names follow."""
         return mix(self.ids * signed(GOLDEN) + signed(key(self.seed, self.step)))
+
+
+@lru_cache
+def _quantiles(device: torch.device) -> Tensor:
+    """The standard normal distribution in 65,536 equal parts, up to 4.2 either way."""
+    middles = (torch.arange(65_536, dtype=torch.float64) + 0.5) / 65_536
+    quantiles: Tensor = torch.special.ndtri(middles).float().to(device)
+    return quantiles
 
 
 def key(*parts: int) -> int:

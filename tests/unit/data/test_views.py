@@ -35,7 +35,8 @@ IMAGE_VIEWS = {
     "random_resized_crop": lambda images, draws: random_resized_crop(images, draws, size=24),
     "weak": weak,
     "strong": strong,
-    **{f"{name} {part}": getattr(VIEW_SETS[name], part) for name in ("cifar", "digits") for part in ("weak", "strong")},
+    **{f"cifar {part}": getattr(VIEW_SETS["cifar"], part) for part in ("weak", "strong")},
+    "digits strong": VIEW_SETS["digits"].strong,
 }
 
 

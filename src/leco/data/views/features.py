@@ -18,7 +18,7 @@ def noise(features: Tensor, draws: Draws, std: Tensor | float = 1.0, amount: flo
 def dropout(features: Tensor, draws: Draws, rate: float = STRONG_DROPOUT) -> Tensor:
     """Set a share of the features to zero and scale up the rest, so that the mean stays."""
     check(features, draws)
-    kept = draws.uniform("dropout", features.shape[1]) >= rate
+    kept = draws.levels("dropout", features.shape[1]) >= rate * 65_536
     return torch.where(kept, features / (1 - rate), torch.zeros_like(features))
 
 
