@@ -27,7 +27,14 @@ def defaults(benchmark: str, task: str, budget: Budget) -> dict[str, Any]:
     if task == "features":
         return _FEATURES | {"steps": 600 if small else 2_000}
     if task == "own":
-        return _CIFAR | {"model": "resnet18", "steps": 1_000, "norm_momentum": 0.05, "evaluate_every": 200}
+        own = {
+            "model": "resnet18",
+            "steps": 1_000,
+            "learning_rate": (0.06,),
+            "evaluate_every": 200,
+            "norm_momentum": 0.05,
+        }
+        return _CIFAR | own
     if benchmark.startswith("inat"):
         shrunk = {"model": "resnet18", "steps": 500, "learning_rate": (0.01,), "evaluate_every": 100}
         return _INAT | shrunk | {"norm_momentum": 0.05} if small else _INAT

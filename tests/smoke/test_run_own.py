@@ -1,0 +1,56 @@
+"""`leco run experiment.yaml` on own images: digits as PNG files, old ones labelled by stroke, new ones by digit."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+from tests.commands import assert_refused, leco
+
+from leco.data.benchmarks import digits
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder as a user would have it."""
+    bunch = load_digits()
+    ontology = digits.ontology()
+    ontology.save(tmp_path / "ontology.yaml")
+    rows = ["image,label,version,split"]
+    for index in range(240):
+        name = f"{index}.png"
+        Image.fromarray((bunch.images[index] * 15).astype(np.uint8)).resize((16, 16)).convert("RGB").save(
+            tmp_path / name
+        )
+        fine = str(bunch.target[index])
+        coarse = ontology.translate([fine], "v2", "v1")[0]
+        split = "test" if index % 4 == 0 else "train"
+        old = split == "train" and index % 2
+        rows.append(f"{name},{coarse if old else fine},{'v1' if old else 'v2'},{split}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 8}\nmethod: lpl+st-hard/cond\n"
+        "training: {model: mlp, steps: 60, evaluate_every: 20}\n"
+    )
+    return tmp_path
+
+
+def test_own_images_are_trained_over_both_versions(own, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")  # paths are relative to the file
+    result = leco("run", own / "experiment.yaml", "--runs", "runs", cwd=elsewhere)
+    assert result.returncode == 0, result.stderr
+    results = [json.loads(path.read_text()) for path in elsewhere.glob("runs/stages/*/result.json")]
+    assert len(results) == 3
+    assert {found["version"] for found in results} == {"v1", "v2"}
+    newest = next(found for found in results if "lpl" in found["stage"])
+    assert newest["test"]["v2"]["macc"] > 0.3  # chance is 0.1
+    assert newest["test"]["v1"]["macc"] > newest["test"]["v2"]["macc"]  # old names follow from the new labels
+
+
+def test_own_data_without_new_labels_are_refused(own):
+    text = (own / "labels.csv").read_text()
+    kept = [line for line in text.splitlines() if ",v2," not in line or line.endswith("test")]
+    (own / "labels.csv").write_text("\n".join(kept) + "\n")
+    assert_refused(["run", "experiment.yaml"], "no training sample is labelled in the newest version v2", own)
