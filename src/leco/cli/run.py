@@ -83,7 +83,7 @@ def run(
             typer.echo(f"\nstopped{saved}; the same command goes on from the last checkpoint", err=True)
         raise
     if _leads():
-        _print_results(stages, store)
+        _print_results(stages, store, material.metric)
 
 
 def _leads() -> bool:
@@ -134,7 +134,7 @@ def _train(to_do: "list[Stage]", material: "Material", store: "Store", machine: 
             run_stage(stage, material, store, machine, watch)
 
 
-def _print_results(stages: "Plan", store: "Store") -> None:
+def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
     from leco.experiments.stages import choose
 
     chosen = {choose(candidates, store) for candidates in stages.periods}
@@ -142,14 +142,15 @@ def _print_results(stages: "Plan", store: "Store") -> None:
     for stage in stages.stages:
         result = store.require(stage.fingerprint)
         scores = [result[part] or {} for part in ("validation", "test")]
-        values = [f"{100 * s[stage.version]['macc']:.1f}" if s else "-" for s in scores]
-        older = ", ".join(f"{name} {100 * s['macc']:.1f}" for name, s in scores[1].items() if name != stage.version)
+        values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in scores]
+        older = ", ".join(f"{name} {100 * s[metric]:.1f}" for name, s in scores[1].items() if name != stage.version)
         several = len(stages.stages) > len(chosen) and stage in chosen
         for problem in result["notes"]:
             typer.echo(problem, err=True)
         rows.append([f"{stage}{' *' * several}", stage.version, *values, older or "-", f"{result['seconds']:.0f} s"])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
-    typer.echo("val, test: mean per-class accuracy in %, of the step that was best on val; at older: test, there")
+    meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
+    typer.echo(f"val, test: {meaning} in %, of the step that was best on val; at older: test, there")
     if any(row[0].endswith("*") for row in rows):
         typer.echo("*: what was asked for, in each period; of several learning rates, the best on val")
     typer.echo(f"kept in {store.stages}")

@@ -1,9 +1,10 @@
 """Endless batches, found from the step alone: the same on any number of workers or ranks, and after a restart."""
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from leco.data.periods import Annotated, Part
 from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
-from leco.ontology.evidence import Evidence
+from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 
 
@@ -75,6 +76,14 @@ class Step:
         return Step(self.new.to(device), self.history.to(device) if self.history else None)
 
 
+class Crop(Protocol):
+    """A view that moves pixels, and so labels, too."""
+
+    def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
+        """The same samples, cropped."""
+        ...
+
+
 class Steps(Dataset[Step]):
     """The batches of a training run, by step number; of several ranks, each draws its share of every batch."""
 
@@ -88,6 +97,8 @@ class Steps(Dataset[Step]):
         steps: int,
         rank: int = 0,
         ranks: int = 1,
+        crop: Crop | None = None,
+        mask_contradictions: bool = False,
     ) -> None:
         if not len(annotated.newest.indices):
             raise LecoError("there are no samples with labels of the newest version")
@@ -99,6 +110,7 @@ class Steps(Dataset[Step]):
             )
         self.samples, self.evidence, self.seed, self.steps = samples, evidence, seed, steps
         self.batch_size, self.rank, self.ranks = batch_size, rank, ranks
+        self.crop, self.mask_contradictions = crop, mask_contradictions
         self.new = _Pool.of([annotated.newest])
         self.history = _Pool.of([part for part in annotated.history if len(part.indices)])
 
@@ -114,7 +126,16 @@ class Steps(Dataset[Step]):
     def _draw(self, pool: "_Pool", step: int, name: str) -> Batch:
         whole = Order(len(pool.indices), self.seed, name).stretch(step * self.batch_size, self.batch_size)
         chosen = whole[self.rank :: self.ranks]
-        return read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
+        if self.crop is None:
+            return self._read(pool, chosen)
+        # Large images are cropped one by one as they are read, so that no batch of them is ever held whole.
+        pieces = chosen.split(1) if self.samples.sizes is not None else [chosen]  # type: ignore[no-untyped-call]
+        cropped = [self.crop(batch, self.seed, step) for batch in (self._read(pool, piece) for piece in pieces)]
+        return cropped[0] if len(cropped) == 1 else join(cropped)
+
+    def _read(self, pool: "_Pool", chosen: Tensor) -> Batch:
+        batch = read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
+        return without_contradictions(batch, self.samples, self.evidence) if self.mask_contradictions else batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +174,32 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
     assert rows is not None
     sizes = samples.sizes.read(ids) if samples.sizes is not None else None
     return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Several batches as one."""
+    first = batches[0]
+    return Batch(
+        torch.cat([batch.ids for batch in batches]),
+        torch.cat([batch.inputs for batch in batches]),
+        torch.cat([batch.rows for batch in batches]),
+        {version: torch.cat([batch.labels[version] for batch in batches]) for version in first.labels},
+    )
+
+
+def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -> Batch:
+    """Drop old labels of pixels whose newest label, which only a benchmark knows, has another parent (appendix C)."""
+    ontology = evidence.ontology
+    newest = samples.labels[ontology.newest.name].read(batch.ids)
+    labels, rows = dict(batch.labels), batch.rows
+    for version in ontology.versions[:-1]:
+        parents = ontology.translate(newest, ontology.newest.name, version.name)
+        wrong = (labels[version.name] != NO_LABEL) & (parents != NO_LABEL) & (labels[version.name] != parents)
+        first = evidence.offsets[version.name]
+        given = (rows >= first) & (rows < first + len(version))
+        labels[version.name] = labels[version.name].masked_fill(wrong, NO_LABEL)
+        rows = rows.masked_fill(wrong & given, UNLABELLED)
+    return replace(batch, labels=labels, rows=rows)
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:

@@ -36,6 +36,14 @@ class Scores:
         """Classes that do not occur, and so are left out of both means."""
         return tuple(name for name, count in zip(self.classes, self.support.tolist(), strict=True) if not count)
 
+    def of(self, classes: Sequence[str]) -> "Scores":
+        """The scores of some classes only (116 of Mapillary's 124 are evaluated); of all, if none are named."""
+        if not classes:
+            return self
+        chosen = torch.tensor([index for index, name in enumerate(self.classes) if name in set(classes)])
+        names = tuple(self.classes[index] for index in chosen.tolist())
+        return Scores(names, self.support[chosen], self.accuracy[chosen], self.iou[chosen])
+
     def table(self) -> list[dict[str, object]]:
         """One record per class, for a data frame or a file; None instead of NaN."""
         columns = zip(self.classes, self.support.tolist(), self.accuracy.tolist(), self.iou.tolist(), strict=True)

@@ -56,11 +56,22 @@ class Training(BaseModel):
     soft: bool = False  # pl and fixmatch with soft targets
     st_soft_filtered: bool = False  # st-soft always filtered
     precision: Precision = "32-true"
+    # Segmentation (appendix C): the longer edge is scaled to `base_size` times a factor, and a square is cropped.
+    crop: int = Field(720, ge=16)
+    base_size: int = Field(2_200, ge=16)
+    scale: tuple[float, float] = (0.5, 2.1)
+    window: int = Field(720, ge=16)  # of inference; windows overlap by a third
+    coarse_on_new: bool = True  # joint and lpl also on the new samples
+    mask_contradictions: bool = False  # drop old labels that contradict new ones; needs both, as benchmarks have
+    # Where a period starts from the one before, if it has other rates.
+    finetune_learning_rate: LearningRates | None = None
 
     @model_validator(mode="after")
     def _even_batch(self) -> "Training":
         if self.batch_size % 2:
             raise ValueError("batch_size must be even: half of it is history")
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise ValueError(f"scale must be two positive factors, the smaller first, not {self.scale}")
         return self
 
     def optimisation(self) -> Optimisation:
@@ -96,6 +107,7 @@ class Experiment(BaseModel):
     strategy: Strategy = "finetune"
     head_start: bool = False
     annotation: Annotation = "label-new"
+    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
     seed: int = Field(0, ge=0, lt=2**31)
     budget: Budget = "small"
     training: Training = Training()

@@ -12,6 +12,7 @@ from leco.data.periods import Part
 from leco.data.samples import Samples
 from leco.evaluation import scores
 from leco.experiments.material import Material
+from leco.models.sliding_window import sliding_window
 from leco.training.evaluate import confusions
 
 
@@ -23,6 +24,7 @@ class Judge:
     period: int
     held_out: Part
     fabric: Fabric
+    window: int = 720  # of segmentation
 
     @property
     def has_validation(self) -> bool:
@@ -30,10 +32,10 @@ class Judge:
         return len(self.held_out.indices) > 0
 
     def score(self, network: nn.Module) -> float:
-        """What models are chosen by: mean per-class accuracy on validation, at the period's version."""
+        """What models are chosen by, on validation, at the period's version: mAcc, or mIoU in segmentation."""
         found = self.validation(network)
         assert found is not None
-        return float(found[self.material.versions[self.period]]["macc"])
+        return float(found[self.material.versions[self.period]][self.material.metric])
 
     def validation(self, network: nn.Module) -> dict[str, Any] | None:
         """All scores on the held-out samples; None if there are none."""
@@ -43,19 +45,43 @@ class Judge:
         """All scores on the test set; None if there is none."""
         return self._scores(network, self.material.test, self.material.tested(self.period))
 
+    def predict(self, network: nn.Module, inputs: Tensor, ids: Tensor, samples: Samples) -> Tensor:
+        """Probabilities over the newest classes of raw inputs: (n, c), or of pixels (n, c, h, w)."""
+        version, device = self.material.versions[self.period], self.fabric.device
+        draws = Draws(0, 0, ids.to(device))
+        ready = self.material.normalise(self.material.views.evaluate(inputs.to(device), draws))
+        if self.material.task == "segmentation":
+            return self._segment(network, ready, ids, samples)
+        logits: Tensor = network(ready)[version]
+        return logits.float().softmax(dim=1).cpu()
+
+    def _segment(self, network: nn.Module, ready: Tensor, ids: Tensor, samples: Samples) -> Tensor:
+        version = self.material.versions[self.period]
+        stride = 2 * self.window // 3
+        if samples.sizes is None:
+            return sliding_window(network, ready, version, self.window, stride)
+        (height, width), *_ = samples.sizes.read(ids).tolist()  # one at a time: the rest of the square is padding
+        probs = sliding_window(network, ready[:, :, :height, :width], version, self.window, stride)
+        return nn.functional.pad(probs, (0, ready.shape[3] - width, 0, ready.shape[2] - height))
+
+    @torch.no_grad()
     def _scores(self, network: nn.Module, samples: Samples, indices: Tensor) -> dict[str, Any] | None:
         if not len(indices):
             return None
         ontology, fabric = self.material.until(self.period), self.fabric
         share = indices[fabric.global_rank :: fabric.world_size]
-        matrices = confusions(network, samples, share, ontology, self._prepare, fabric.device)
+        was_training = network.training
+        network.eval()
+        batch_size = 512 if self.material.task != "segmentation" else 8 if samples.sizes is None else 1
+        matrices = confusions(
+            lambda inputs, ids: self.predict(network, inputs, ids, samples), samples, share, ontology, batch_size
+        )
+        network.train(was_training)
         found = {}
         for name, mine in matrices.items():
             whole = fabric.all_reduce(mine, reduce_op="sum")
             assert isinstance(whole, Tensor)
-            s = scores(whole, ontology[name].handles)
-            found[name] = {"macc": s.macc, "per_class": s.table(), "absent": list(s.absent)}
+            counted = self.material.evaluated if name == self.material.ontology.newest.name else ()
+            s = scores(whole, ontology[name].handles).of(counted)
+            found[name] = {"macc": s.macc, "miou": s.miou, "per_class": s.table(), "absent": list(s.absent)}
         return found
-
-    def _prepare(self, inputs: Tensor, draws: Draws) -> torch.Tensor:
-        return self.material.normalise(self.material.views.evaluate(inputs, draws))

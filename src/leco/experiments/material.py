@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
 from leco.data.benchmarks import load
@@ -18,7 +19,7 @@ from leco.data.own import own_annotated, own_samples, own_test
 from leco.data.periods import Annotated, Annotation, annotate
 from leco.data.samples import Column, InMemory, Samples
 from leco.data.views import normalise
-from leco.data.views.sets import ViewSet, feature_views, view_set
+from leco.data.views.sets import ViewSet, feature_views, segmentation_views, view_set
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, OwnData
 from leco.models.backbones import input_statistics
@@ -40,6 +41,12 @@ class Material:
     annotated: Callable[[int, Annotation], Annotated]  # of a period
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
+    evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
+
+    @property
+    def metric(self) -> str:
+        """What models are chosen by."""
+        return "miou" if self.task == "segmentation" else "macc"
 
     @property
     def shape(self) -> torch.Size:
@@ -59,7 +66,7 @@ def make_material(experiment: Experiment, root: Path) -> Material:
 
 def _benchmark(experiment: Experiment, root: Path) -> Material:
     assert experiment.benchmark is not None
-    benchmark = load(experiment.benchmark, root, experiment.size)
+    benchmark = load(experiment.benchmark, root, experiment.size, experiment.transition)
     split = benchmark.split(experiment.seed)
     everything = torch.arange(len(benchmark.test))
     return Material(
@@ -74,6 +81,7 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
         lambda period, annotation: annotate(split, period, annotation),
         lambda _: everything,
         _digest(split.fingerprint, benchmark.ontology, benchmark.pool, benchmark.test),
+        benchmark.evaluated,
     )
 
 
@@ -81,9 +89,9 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
     ontology = Ontology.load(data.ontology)
     manifest, _ = read_manifest(data.manifest, ontology, decode=False)
     samples = own_samples(manifest, ontology, data.image_size)
-    if samples.sizes is not None:
-        raise LecoError(f"{data.manifest}: segmentation is not trained yet")
     task: Task = "features" if manifest.kind == "features" else "classification"
+    if samples.sizes is not None:
+        task = "segmentation"
     labelled = manifest.labelled()
     train = manifest.split == "train"
     # A version that nothing is labelled in makes no period.
@@ -92,7 +100,6 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         raise LecoError(f"{data.manifest}: no training sample is labelled in the newest version {ontology.newest.name}")
     histories = [ontology.until(version) for version in versions]
     first = own_annotated(manifest, histories[0], experiment.seed).newest.indices
-    spread = samples.inputs.read(first).std(dim=0) if task == "features" else None
     return Material(
         data.manifest.stem,
         task,
@@ -100,12 +107,18 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         tuple(versions),
         samples,
         samples,
-        view_set("cifar") if spread is None else feature_views(spread),
+        _own_views(task, samples, first),
         normaliser(task, samples, first, experiment),
         lambda period, _: own_annotated(manifest, histories[period], experiment.seed),
         lambda period: own_test(manifest, histories[period]).indices,
         _digest(str(experiment.seed), ontology, samples),
     )
+
+
+def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:
+    if task == "features":
+        return feature_views(samples.inputs.read(train).std(dim=0))
+    return segmentation_views() if task == "segmentation" else view_set("cifar")
 
 
 def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment) -> Callable[[Tensor], Tensor]:
@@ -115,6 +128,8 @@ def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment)
     """
     if task == "features":
         return unit_length
+    if task == "segmentation":  # as HRNet has it, with or without its weights
+        return partial(normalise, mean=torch.tensor(IMAGENET_DEFAULT_MEAN), std=torch.tensor(IMAGENET_DEFAULT_STD))
     if experiment.training.pretrained:
         mean, std = input_statistics(experiment.training.model)
     else:

@@ -1,6 +1,7 @@
 """The networks of stages: made, handed over, loaded."""
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -8,11 +9,11 @@ from leco.errors import LecoError
 from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import Store
-from leco.models import Network, build_backbone
-from leco.training.handover import hand_over
+from leco.models import Network, build_backbone, build_segmenter
+from leco.training.handover import AnyNetwork, hand_over
 
 
-def make_network(stage: Stage, material: Material, store: Store) -> Network:
+def make_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
     """A new network for a stage, with what it takes over from the one before."""
     torch.manual_seed(stage.seed)
     network = build_network(stage, material, stage.training.pretrained)
@@ -25,18 +26,26 @@ def make_network(stage: Stage, material: Material, store: Store) -> Network:
     return network
 
 
-def load_network(stage: Stage, material: Material, store: Store) -> Network:
+def load_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
     """The network that a complete stage trained."""
     path = store.weights(stage.fingerprint)
     if not path.is_file():
         raise LecoError(f"{path}: the stage {stage} is not complete")
     network = build_network(stage, material, pretrained=False)
-    network.load_state_dict(load_file(path))
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError) as error:
+        problem = str(error).split("\n")[0]
+        raise LecoError(
+            f"{path}: cannot be read ({problem}); delete its folder, and the stage is trained anew"
+        ) from None
     return network.eval()
 
 
-def build_network(stage: Stage, material: Material, pretrained: bool) -> Network:
+def build_network(stage: Stage, material: Material, pretrained: bool) -> AnyNetwork:
     """A network of the shape that a stage has: one head, or, for joint training, one per version."""
     ontology = material.until(stage.period)
     versions = ontology.versions if stage.method.coarse == "joint" else (ontology.newest,)
+    if material.task == "segmentation":
+        return build_segmenter(stage.training.model, versions, pretrained)
     return Network(build_backbone(stage.training.model, material.shape, pretrained), versions)

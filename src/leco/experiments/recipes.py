@@ -2,8 +2,6 @@
 
 from typing import Any, Literal
 
-from leco.errors import LecoError
-
 Budget = Literal["paper", "small"]
 
 _CIFAR = {
@@ -23,7 +21,7 @@ def defaults(benchmark: str, task: str, budget: Budget) -> dict[str, Any]:
     """What a recipe sets. `small` budgets are stated as such: fewer steps, a smaller network, one learning rate."""
     small = budget == "small"
     if task == "segmentation":
-        raise LecoError(f"{benchmark}: segmentation is not trained yet")
+        return _segmentation(benchmark, small)
     if task == "features":
         return _FEATURES | {"steps": 600 if small else 2_000}
     if task == "own":
@@ -43,3 +41,27 @@ def defaults(benchmark: str, task: str, budget: Budget) -> dict[str, Any]:
         tiny = {"model": "mlp", "steps": 300, "batch_size": 64, "learning_rate": (0.05,), "evaluate_every": 300}
         return _CIFAR | tiny
     return _CIFAR | shrunk if small else _CIFAR
+
+
+# Appendix C: 1,600 epochs of one period's images, or 800 of two periods', at 16 a step.
+_MAPILLARY = {
+    **{"model": "hrnet_w48", "pretrained": True, "steps": 250_000, "batch_size": 16, "weight_decay": 5e-4},
+    **{"learning_rate": (0.03,), "finetune_learning_rate": (0.003,), "schedule": "poly", "average": 0.0},
+    **{"average_warm_up": False, "norm_momentum": 0.1, "evaluate_every": 10_000},
+    **{"crop": 720, "base_size": 2_200, "scale": (0.5, 2.1), "window": 720},
+    **{"coarse_on_new": False, "mask_contradictions": True},
+}
+
+
+def _segmentation(benchmark: str, small: bool) -> dict[str, Any]:
+    if benchmark.startswith("camvid"):  # frames of 240 x 180 pixels, a transition without contradictions
+        frames = {"crop": 160, "base_size": 240, "scale": (0.75, 1.5), "window": 240, "mask_contradictions": False}
+        if not small:
+            return _MAPILLARY | frames | {"steps": 20_000, "evaluate_every": 1_000}
+        tiny = {"model": "tiny", "pretrained": False, "steps": 400, "evaluate_every": 100}
+        rates = {"learning_rate": (0.05,), "finetune_learning_rate": (0.02,), "average": 0.99, "average_warm_up": True}
+        return _MAPILLARY | frames | tiny | rates
+    if small:
+        shrunk = {"model": "resnet18", "pretrained": False, "steps": 500, "batch_size": 8, "crop": 256, "window": 512}
+        return _MAPILLARY | shrunk | {"base_size": 1_024}
+    return _MAPILLARY | {"steps": 900_000} if benchmark.endswith("9k") else _MAPILLARY

@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import save
 
 from leco.data.streams import Steps
+from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network, make_network
@@ -51,7 +52,8 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
     leads = fabric.is_global_zero
     with store.working(stage.fingerprint) if leads else nullcontext(store.partial / stage.fingerprint) as folder:
         fabric.barrier()
-        judge = Judge(material, stage.period, material.annotated(stage.period, stage.annotation).validation, fabric)
+        held_out = material.annotated(stage.period, stage.annotation).validation
+        judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
         training = make_training(stage, material, store, machine, fabric, judge)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
@@ -147,11 +149,16 @@ def make_training(
         settings.steps,
         fabric.global_rank,
         fabric.world_size,
+        JointCrop(settings.base_size, settings.crop, settings.scale) if material.task == "segmentation" else None,
+        settings.mask_contradictions,
     )
+    views = material.views
+    if material.task == "segmentation" and stage.method.pseudo == "fixmatch":
+        views = replace(views, strong=photometric)  # something must tell the strong view from the weak one
     job = Job(
         steps,
         summands,
-        material.views,
+        views,
         material.normalise,
         stage.strategy,
         settings.optimisation(),

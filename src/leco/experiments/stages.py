@@ -94,8 +94,9 @@ def plan(experiment: Experiment, material: Material) -> Plan:
             "previous": () if strategy == "scratch" else periods[-1],
         }
         candidates = []
-        for rate in training.learning_rate:
-            own = training.model_copy(update={"learning_rate": (rate,)})
+        later = training.finetune_learning_rate if strategy != "scratch" else None
+        for rate in later or training.learning_rate:
+            own = training.model_copy(update={"learning_rate": (rate,), "finetune_learning_rate": None})
             plain = Stage(method=Method(), training=relevant(own, Method(), strategy), **common)
             if not period or method == Method():
                 candidates.append(plain)
@@ -112,7 +113,9 @@ def relevant(training: Training, method: Method, strategy: Strategy) -> Training
     """The settings with those that a stage does not use at their defaults, so that more stages are equal."""
     unused = []
     if method.coarse == "ce" and method.pseudo == "none":
-        unused.append("together")
+        unused += ["together", "mask_contradictions"]
+    if method.coarse == "ce":
+        unused.append("coarse_on_new")
     if method.pseudo not in ("pl", "fixmatch"):
         unused += ["threshold", "soft"]
     if method.pseudo != "st-soft":

@@ -5,6 +5,7 @@ A term says which logits it needs; `forward_once` runs every distinct network, p
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from leco.data.streams import Step
 from leco.methods.losses import cross_entropy, evidence_nll, hard_pseudo_nll, soft_pseudo_nll
 from leco.methods.method import Method
 from leco.methods.refinement import agrees, condition
+from leco.models.network import auxiliary
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 
@@ -40,6 +42,7 @@ class Settings:
     threshold: float = 0.95  # of PL and FixMatch, after conditioning
     soft: bool = False  # PL and FixMatch with soft targets, as they are written; else hard ones, as they are coded
     st_soft_filtered: bool = False  # ST-Soft always filtered, as it is coded; else only with /filter, as it is written
+    coarse_on_new: bool = True  # joint and lpl also on the new samples; not in segmentation (appendix C)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +89,9 @@ def terms(method: Method, settings: Settings | None = None) -> tuple[Term, ...]:
     settings = settings or Settings()
     summands = [Term("ce", (NEW,), newest_labels)]
     if method.coarse == "lpl":
-        summands.append(Term("lpl", (NEW, HISTORY), partial_labels))
+        summands.append(Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=settings.coarse_on_new)))
     if method.coarse == "joint":
-        summands.append(Term("joint", (NEW, HISTORY), old_heads))
+        summands.append(Term("joint", (NEW, HISTORY), partial(old_heads, on_new=settings.coarse_on_new)))
     if method.pseudo != "none":
         summands.append(pseudo_labels(method, settings))
     return tuple(summands)
@@ -153,20 +156,23 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
     return Loss([_label_nll(logits, step.new.rows, evidence)])
 
 
-def partial_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
+def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples that have a label there, the new ones by implication."""
     newest = evidence.ontology.newest.name
     means = []
     for version in evidence.ontology.versions[:-1]:
-        logits, labels = _everyone(outputs, step, newest, version.name)
-        means.append(_label_nll(logits, evidence.ids(labels, version.name), evidence))
+        given = [(z, evidence.ids(y, version.name)) for z, y in _given(outputs, step, newest, version.name, on_new)]
+        means.append(_add([_label_nll(logits, rows, evidence) for logits, rows in given]))
     return Loss(means)
 
 
-def old_heads(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
+def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
     """L_Joint, eq. 6: the same samples, each earlier version through a head of its own."""
-    pairs = [_everyone(outputs, step, version.name, version.name) for version in evidence.ontology.versions[:-1]]
-    return Loss([Mean.over(cross_entropy(logits, labels), labels != NO_LABEL) for logits, labels in pairs])
+    means = []
+    for version in evidence.ontology.versions[:-1]:
+        given = _given(outputs, step, version.name, version.name, on_new)
+        means.append(_add([Mean.over(cross_entropy(z, y), y != NO_LABEL) for z, y in given]))
+    return Loss(means)
 
 
 def pseudo_labels(method: Method, settings: Settings) -> Term:
@@ -207,10 +213,27 @@ def _label_nll(logits: Tensor, rows: Tensor, evidence: Evidence) -> Mean:
     return Mean.over(evidence_nll(logits, evidence.gather(rows)), rows != UNLABELLED)
 
 
-def _everyone(outputs: Outputs, step: Step, head: str, version: str) -> tuple[Tensor, Tensor]:
-    """Logits of a head, and labels of a version, of new samples and history together."""
-    logits, labels = [outputs[NEW][head]], [step.new.labels[version]]
+def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) -> list[tuple[Tensor, Tensor]]:
+    """Logits of a head, and labels of a version, of the new samples and of history."""
+    parts = [(NEW, step.new)] if on_new else []
     if step.history is not None:
-        logits.append(outputs[HISTORY][head])
-        labels.append(step.history.labels[version])
-    return torch.cat(logits), torch.cat(labels)
+        parts.append((HISTORY, step.history))
+    return [(outputs[request][head], batch.labels[version]) for request, batch in parts]
+
+
+def _add(means: Sequence[Mean]) -> Mean:
+    """The mean over several sets of samples together."""
+    return Mean(sum(m.total for m in means), sum(m.count for m in means))  # type: ignore[arg-type]
+
+
+def auxiliary_outputs(outputs: Outputs) -> dict[Request, Logits]:
+    """The same outputs with a student's auxiliary logits in place of its final ones; empty if it has none.
+
+    Where the weak view of the student, or a teacher, makes pseudo-labels, its final logits still do.
+    """
+    found = {
+        request: {version: logits[auxiliary(version)] for version in logits if auxiliary(version) in logits}
+        for request, logits in outputs.items()
+        if request in (NEW, HISTORY)
+    }
+    return {**outputs, **found} if any(found.values()) else {}

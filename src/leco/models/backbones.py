@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,10 @@ def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) ->
     if found := _WRN.fullmatch(name):
         _check_images(name, shape)
         return WideResNet(int(found[1]), int(found[2]), shape[0])
-    return _timm(name, shape, pretrained)
+    others = ("wrn-28-2", "linear", "mlp")
+    check_known(name, others)
+    _check_images(name, shape)
+    return timm_model(name, pretrained, others, num_classes=0, in_chans=shape[0])
 
 
 def _check_images(name: str, shape: Sequence[int]) -> None:
@@ -58,15 +62,21 @@ def input_statistics(name: str) -> tuple[Tensor, Tensor]:
     return torch.tensor(config.mean), torch.tensor(config.std)
 
 
-def _timm(name: str, shape: Sequence[int], pretrained: bool) -> nn.Module:
+def check_known(name: str, others: Sequence[str] = ()) -> None:
+    """Refuse a name that timm does not know; `others` would have been right, too."""
     import timm
 
     if not timm.is_model(name):
-        known = ["wrn-28-2", "linear", "mlp", *timm.list_models()]
-        raise LecoError(f"{name!r} is no backbone{nearest(name, known)}")
-    _check_images(name, shape)
+        raise LecoError(f"{name!r} is no backbone{nearest(name, [*others, *timm.list_models()])}")
+
+
+def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **options: Any) -> nn.Module:
+    """Make a model of timm's; `others` are names that would have been right, too (for the error message)."""
+    import timm
+
+    check_known(name, others)
     try:
-        model: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
+        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # whatever the hub, the network or the file system raises
         if not pretrained:
             raise

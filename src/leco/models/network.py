@@ -7,6 +7,11 @@ from torch import Tensor, nn
 from leco.ontology.version import Version
 
 
+def auxiliary(version: str) -> str:
+    """The key of a version's auxiliary logits, where a network has such; no version can be called so."""
+    return f"{version}\nauxiliary"
+
+
 class Network(nn.Module):
     """The paper's f and g: features, and a linear classifier for each version that has a head.
 

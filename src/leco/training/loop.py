@@ -14,13 +14,15 @@ from leco.data.draws import Draws
 from leco.data.streams import Step, Steps, loader
 from leco.data.views.sets import ViewSet
 from leco.errors import LecoError
-from leco.methods.terms import Combined, Term, combine, forward_once
-from leco.models.network import Network
+from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
+from leco.ontology.evidence import Evidence
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
 from leco.training.devices import make_fabric, share_statistics
-from leco.training.handover import Strategy, heads_only
+from leco.training.handover import AnyNetwork, Strategy, heads_only
 from leco.training.schedules import SCHEDULES
+
+AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Report:
 class Training:
     """A network being trained: `run` goes on until the end; `checkpoint` and `resume` carry all of it over."""
 
-    def __init__(self, job: Job, network: Network, validate: Callable[[nn.Module], float] | None) -> None:
+    def __init__(self, job: Job, network: AnyNetwork, validate: Callable[[nn.Module], float] | None) -> None:
         self.job, self.network, self.validate = job, network, validate
         optimisation, fabric = job.optimisation, job.fabric
         network.to(fabric.device)
@@ -109,8 +111,7 @@ class Training:
             views = make_views(job, batch, self.step)
             with fabric.autocast():
                 outputs = forward_once(networks, views, job.terms, job.optimisation.together)
-            losses = {term.name: term.loss(outputs, batch, evidence) for term in job.terms}
-            found = combine(losses, self._add_up)
+            found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
             check_losses(found.terms, self.step, rate)
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
             if frozen:
@@ -219,6 +220,16 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
             draws = Draws(job.seed, step, samples.ids)
             made[part, view] = job.normalise(getattr(job.views, view)(samples.inputs, draws))
     return made
+
+
+def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:
+    """The loss of every term, and of auxiliary heads, where a network has some, at HRNet's weight."""
+    losses = {term.name: term.loss(outputs, batch, evidence) for term in terms}
+    lower = auxiliary_outputs(outputs)
+    for term in terms if lower else ():
+        means = term.loss(lower, batch, evidence).means
+        losses[f"auxiliary {term.name}"] = Loss([Mean(AUXILIARY_WEIGHT * m.total, m.count) for m in means])
+    return losses
 
 
 def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:

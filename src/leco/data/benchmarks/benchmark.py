@@ -9,7 +9,7 @@ from torch import Tensor
 
 from leco.data.periods import Split, Validation, make_split
 from leco.data.samples import Column, InMemory, Samples
-from leco.data.views.sets import ViewSet, feature_views, view_set
+from leco.data.views.sets import ViewSet, feature_views, segmentation_views, view_set
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Task = Literal["classification", "features", "segmentation"]
+Kind = Literal["tree", "soft"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Recipe:
     views: str  # of `data.views.sets`; features and segmentation have their own
     validation: Validation = "on top"
     fetch: "Callable[[Path], Path] | None" = None  # where the owner allows it
+    inferred: bool = False  # whether the transition is inferred from labels in both versions
+    transition: Kind = "tree"  # and then how
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ class Benchmark:
     def views(self) -> ViewSet:
         """How samples are augmented; noise on features is measured by their own spread."""
         if self.recipe.task == "segmentation":
-            raise LecoError(f"{self.name}: images and masks are augmented together, by `data.views.joint`")
+            return segmentation_views()
         if self.recipe.task == "features":
             return feature_views(self.pool.inputs.read(torch.arange(len(self.pool))).std(dim=0))
         return view_set(self.recipe.views)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, missing, there
+from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, there
 from leco.data.image_files import inspect_image
 from leco.data.samples import Files, Samples
 from leco.data.squares import letterbox, letterbox_mask, letterbox_size
@@ -39,7 +39,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     training = _names(recipe, folder / "training")
     # The paper takes the first 5,000 or all 18,000 training images, and deals them to two periods.
     training = training[: 2 * recipe.size]
-    history = _ontology(folder, training, values)
+    history = _ontology(folder, training, values, recipe.transition)
     content = read_json(folder / "config_v2.0.json", 10_000_000)
     labels = content["labels"] if isinstance(content, dict) else content
     evaluated = tuple(label["name"] for label in labels if label.get("evaluate", True))
@@ -63,9 +63,9 @@ def _names(recipe: Recipe, part: Path) -> list[str]:
     return names
 
 
-def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses]) -> Ontology:
+def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses], kind: Kind) -> Ontology:
     """Infer the transition from the masks of the pool, or take what was kept, if it is of these very classes."""
-    kept = folder / f"leco-ontology-{len(names)}.json"
+    kept = folder / f"leco-ontology-{len(names)}{'' if kind == 'tree' else '-soft'}.json"
     if kept.is_file():
         history = Ontology.load(kept)
         if all(history[version].classes == values[version].classes for version in _VERSIONS):
@@ -80,7 +80,7 @@ def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses]) ->
         transient=True,
         disable=not console.is_terminal,
     )
-    history = infer(count_masks(pairs, values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS)
+    history = infer(count_masks(pairs, values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS, kind)
     with suppress(LecoError):  # the data may be read-only; then it is inferred again next time
         history.save(kept)
     return history

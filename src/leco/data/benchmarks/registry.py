@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from leco.data.benchmarks import camvid, cifar, cub, digits, inat, mapillary
-from leco.data.benchmarks.benchmark import Benchmark, Recipe
+from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe
 from leco.errors import LecoError, nearest
 
 _CIFAR = "CIFAR-100"
@@ -29,6 +29,7 @@ _RECIPES = [
     ),
     Recipe("mapillary-leco-9k", "segmentation", (66, 124), 9_000, _MAPILLARY, mapillary.build, "segmentation", "none"),
 ]
+_RECIPES = [replace(recipe, inferred=recipe.needs == _MAPILLARY) for recipe in _RECIPES]
 
 NAMES = {recipe.name: recipe for recipe in _RECIPES}
 _SHORT = {"cifar-leco": "cifar-leco-10k", "mapillary-leco": "mapillary-leco-2.5k"}  # the sizes of Table 1
@@ -42,10 +43,15 @@ def recipe(name: str) -> Recipe:
     return NAMES[name]
 
 
-def load(name: str, root: Path, size: int | None = None) -> Benchmark:
-    """Load a benchmark from the folder `root`; `size` sets another number of samples per period."""
+def load(name: str, root: Path, size: int | None = None, transition: Kind = "tree") -> Benchmark:
+    """Load a benchmark from the folder `root`; `size` sets another number of samples per period.
+
+    `transition` is for Mapillary, where it is inferred: every class's majority parent, or the measured shares.
+    """
     found = recipe(name)
-    found = found if size is None else replace(found, size=size)
+    if transition != "tree" and not found.inferred:
+        raise LecoError(f"{name}: its ontology is given, not inferred: there is no {transition!r} transition to choose")
+    found = replace(found, size=found.size if size is None else size, transition=transition)
     benchmark = found.build(found, root)
     expected, classes = found.classes, tuple(len(version) for version in benchmark.ontology.versions)
     if classes != expected:

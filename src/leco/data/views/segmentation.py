@@ -1,14 +1,46 @@
 """The joint view of images and label maps in segmentation (appendix C of the paper)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from leco.data.draws import Draws
+from leco.data.streams import Batch
 from leco.data.views.images import arange, check, pixels
 from leco.errors import LecoError
+from leco.ontology.evidence import UNLABELLED
 from leco.ontology.version import NO_LABEL
+
+
+@dataclass(frozen=True)
+class JointCrop:
+    """A `Crop` of the batches of `data.streams`: `joint` for images, evidence rows and labels of all versions."""
+
+    base_size: int
+    crop: int
+    scale: tuple[float, float]
+
+    def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
+        """The same samples, cropped; what is outside an image has no label."""
+        versions = list(batch.labels)
+        masks = [batch.rows, *(batch.labels[version] for version in versions)]
+        draws = Draws(seed, step, batch.ids)
+        images, found = joint(batch.inputs, masks, draws, self.base_size, self.crop, self.scale, sizes=batch.sizes)
+        small = [mask.to(whole.dtype) for mask, whole in zip(found, masks, strict=True)]
+        rows = small[0].clamp(min=UNLABELLED)
+        return Batch(batch.ids, images, rows, dict(zip(versions, small[1:], strict=True)))
+
+
+def photometric(images: Tensor, draws: Draws, strength: float = 0.4) -> Tensor:
+    """Change brightness, contrast and the balance of channels: a strong view that leaves every pixel in its place."""
+    check(images, draws)
+    brightness, contrast, *balance = (1 + strength * (2 * draws.uniform("photometric", 5) - 1)).unbind(dim=1)
+    channels = torch.stack(balance, dim=1).sqrt()[:, : images.shape[1], None, None]
+    values = images.float() * brightness.view(-1, 1, 1, 1) * channels
+    middle = values.mean(dim=(1, 2, 3), keepdim=True)
+    return torch.lerp(middle, values, contrast.view(-1, 1, 1, 1)).round().clamp(0, 255).byte()
 
 
 def joint(
