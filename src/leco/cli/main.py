@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology
+from leco.cli.grid import grid
 from leco.cli.paper import paper
 from leco.cli.run import run
 from leco.errors import LecoError
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
 app.command()(run)
+app.command()(grid)
 app.command()(paper)
 
 

@@ -66,7 +66,7 @@ def run(
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
         **{"size": size, "head_start": head_start or None},
     }
-    wanted = experiment(source, changes, _pairs(settings or []))
+    wanted = experiment(source, changes, pairs(settings or []))
     material = make_material(wanted, data)
     stages, store = plan(wanted, material), Store(runs)
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
@@ -91,12 +91,13 @@ def _leads() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def _pairs(settings: list[str]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in settings]
-    for key, equals, value in pairs:
+def pairs(settings: list[str]) -> dict[str, str]:
+    """Read KEY=VALUE texts."""
+    found = [setting.partition("=") for setting in settings]
+    for key, equals, value in found:
         if not (key and equals and value):
             raise LecoError(f"--set {key}{equals}{value}: say KEY=VALUE, such as training.steps=500")
-    return {key: value for key, _, value in pairs}
+    return {key: value for key, _, value in found}
 
 
 def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[Stage]") -> None:

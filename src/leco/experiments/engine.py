@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.experiments.config import Experiment, Training
 from leco.experiments.material import Material, make_material
 from leco.experiments.running import Machine, run_stage
@@ -153,3 +153,17 @@ def material_of(experiment: Experiment, root: Path) -> Material:
 @lru_cache(maxsize=8)
 def _material(experiment: Experiment, root: Path) -> Material:
     return make_material(experiment, root)
+
+
+Engine = Callable[[Graph, Path, Path, int, str], Iterator[Progress]]
+
+
+def engine_of(name: str) -> Engine:
+    """An engine by name."""
+    if name == "ray":
+        from leco.experiments.ray_engine import run_on_ray
+
+        return run_on_ray
+    if name != "local":
+        raise LecoError(f"{name!r} is no engine{nearest(name, ('local', 'ray'))}")
+    return run_locally

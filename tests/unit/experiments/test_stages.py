@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from leco.experiments.config import Experiment, experiment
 from leco.experiments.material import Material, make_material
@@ -115,3 +116,17 @@ def test_every_method_sees_as_many_images_a_step(method):
     judge = Judge(material, 1, material.annotated(1, "label-new").validation, fabric)
     training = make_training(stage, material, Store(Path("nowhere")), Machine("cpu"), fabric, judge)
     assert {len(training.job.steps[step]) for step in range(2)} == {16}
+
+
+def test_judging_moves_no_statistics():
+    from leco.experiments.judging import Judge
+    from leco.experiments.networks import build_network
+    from leco.training.devices import make_fabric
+
+    _, material, stages = make(SHORT | {"training.model": "wrn-10-1"}, method="ce", strategy="scratch")
+    network = build_network(stages.periods[-1][0], material, pretrained=False).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    judge = Judge(material, 1, material.annotated(1, "label-new").validation, make_fabric("cpu"))
+    assert 0 <= judge.score(network) <= 1
+    assert network.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())

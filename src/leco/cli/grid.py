@@ -1,0 +1,141 @@
+"""`leco grid`: many experiments over one store."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leco.cli.run import pairs
+from leco.cli.tables import print_table
+from leco.errors import LecoError
+
+if TYPE_CHECKING:
+    from leco.experiments.config import Experiment
+    from leco.experiments.engine import Graph, Progress
+
+_MOST_FAILURES = 10  # that are listed
+
+
+def grid(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="BENCHMARK|FILE", help="As of `leco run`; what it says is varied.", show_default=False),
+    ],
+    methods: Annotated[str, typer.Option(help="all (39), or a list such as ce,lpl,lpl+st-hard/cond.")] = "ce,joint,lpl",
+    strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, lp-ft.")] = "finetune",
+    annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
+    seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
+    budget: Annotated[str | None, typer.Option(help="small (if not given) or paper.", show_default=False)] = None,
+    size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: a cluster (RAY_ADDRESS), or one on this machine.")
+    ] = "local",
+    jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, which share the cores.")] = os.cpu_count() or 1,
+    data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
+    runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be trained.")] = False,
+) -> None:
+    """Train every combination of methods, strategies, annotations and seeds; stop and start it at will.
+
+    `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
+    """
+    from leco.experiments.engine import Graph, engine_of
+    from leco.experiments.store import Store
+
+    cells = _cells(methods, strategies, annotations)
+    run_all = engine_of(engine)
+    wanted = _experiments(source, cells, _seeds(seeds), {"budget": budget, "size": size}, pairs(settings or []))
+    graph = Graph.of(wanted, data)
+    missing = graph.missing(Store(runs))
+    typer.echo(
+        f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
+        f"{len(graph.stages):,} distinct, {len(graph.stages) - len(missing):,} there, {len(missing):,} to train"
+    )
+    if dry_run or not missing:
+        return
+    started = time.monotonic()
+    try:
+        final = _watch(run_all(graph, data, runs, jobs, device), graph, len(missing))
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on with what is missing", err=True)
+        raise
+    typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, kept in {runs / 'stages'}")
+    if final.failed:
+        rows = [[name, str(graph.stages[name]), why] for name, why in list(final.failed.items())[:_MOST_FAILURES]]
+        print_table(["stage", "what", "problem"], rows)
+        skipped = f"; {len(final.skipped):,} that need them were not tried" if final.skipped else ""
+        raise LecoError(f"{len(final.failed):,} trainings failed{skipped}; mend the cause and run the same command")
+
+
+def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, str, str]]:
+    from leco.methods.method import ALL_METHODS, Method
+
+    chosen = ALL_METHODS if methods == "all" else [Method.parse(name) for name in _listed(methods)]
+    found = []
+    for annotation in _listed(annotations):
+        usable = [str(m) for m in chosen] if annotation == "label-new" else ["ce"]
+        found += [(method, strategy, annotation) for strategy in _listed(strategies) for method in usable]
+    return list(dict.fromkeys(found))
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _seeds(text: str) -> list[int]:
+    found: list[int] = []
+    for part in _listed(text):
+        if not (match := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
+            raise LecoError(f"--seeds {text}: {part!r} is no seed; say such as 0-4, or 0,3,7")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < first + 1_000:
+            raise LecoError(f"--seeds {text}: {part!r} must go up, and to fewer than 1,000 seeds")
+        found += range(first, last + 1)
+    if not found:
+        raise LecoError("--seeds: names none; say such as 0-4, or 0,3,7")
+    return list(dict.fromkeys(found))
+
+
+def _experiments(
+    source: str, cells: list[tuple[str, str, str]], seeds: list[int], common: dict[str, Any], settings: dict[str, str]
+) -> "list[Experiment]":
+    from leco.experiments.config import experiment
+
+    return [
+        experiment(
+            source, {**common, "method": method, "strategy": strategy, "annotation": annotation, "seed": seed}, settings
+        )
+        for seed in seeds
+        for method, strategy, annotation in cells
+    ]
+
+
+def _watch(steps: Any, graph: "Graph", total: int) -> "Progress":
+    """Show how far a grid is, and how much longer it takes."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        *(bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn()),
+        bars.TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True)
+    state: Any = None
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
+        for state in steps:
+            ended = len(state.done) + len(state.failed) + len(state.skipped)
+            last = graph.stages[state.done[-1]] if state.done else ""
+            failed = f", {len(state.failed)} failed" if state.failed else ""
+            progress.update(task, completed=ended, description=f"last: {last}{failed}")
+            if not console.is_terminal and (ended % max(1, total // 20) == 0 or ended == total):
+                typer.echo(f"{ended:,} of {total:,} ended{failed}", err=True)
+    final: Progress = state
+    return final
