@@ -1,12 +1,15 @@
 """Shared fixtures: a street ontology with every kind of change, and the real data where it is there."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
+from PIL import Image
 
 from leco import Ontology
 
@@ -86,3 +89,30 @@ def cifar_root(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         [sys.executable, str(data_root / "cifar100" / "unpack"), str(folder)], check=True, capture_output=True
     )
     return folder
+
+
+@pytest.fixture
+def vistas_root(tmp_path: Path) -> Path:
+    """A made-up Mapillary tree: road is split, void carved, car and truck merged; labelled twice, with some noise."""
+    folder = tmp_path / "mapillary-vistas"
+    old, new = ["road", "car", "void", "truck"], ["road", "lane", "vehicle", "cone", "void", "ego"]
+    labels = [{"name": name, "evaluate": name != "ego"} for name in new]
+    for version, content in (("v1.2", [{"name": name} for name in old]), ("v2.0", labels)):
+        folder.mkdir(exist_ok=True)
+        (folder / f"config_{version}.json").write_text(json.dumps({"version": version, "labels": content}))
+    parent = np.array([0, 0, 1, 2, 2, 2], dtype=np.uint8)
+    generator = np.random.default_rng(0)
+    for part, count in (("training", 20), ("validation", 4)):
+        for n in range(count):
+            fine = generator.integers(0, 6, (30, 40)).astype(np.uint8)
+            coarse = parent[fine]
+            coarse[0, 0] = generator.integers(0, 3)
+            coarse[(fine == 2) & (generator.random(fine.shape) < 0.3)] = 3
+            for path, pixels in (
+                (f"{part}/v2.0/labels/{n:02}.png", fine),
+                (f"{part}/v1.2/labels/{n:02}.png", coarse),
+                (f"{part}/images/{n:02}.jpg", np.stack([fine * 40] * 3, axis=-1)),
+            ):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(folder / path)
+    return tmp_path

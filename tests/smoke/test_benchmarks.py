@@ -187,33 +187,6 @@ def test_wrong_inat_lists_are_named(inat_root):
         load("inat-leco", inat_root, size=4_000)
 
 
-@pytest.fixture
-def vistas_root(tmp_path: Path) -> Path:
-    """A made-up Mapillary tree: road is split, void carved, car and truck merged; labelled twice, with some noise."""
-    folder = tmp_path / "mapillary-vistas"
-    old, new = ["road", "car", "void", "truck"], ["road", "lane", "vehicle", "cone", "void", "ego"]
-    labels = [{"name": name, "evaluate": name != "ego"} for name in new]
-    for version, content in (("v1.2", [{"name": name} for name in old]), ("v2.0", labels)):
-        folder.mkdir(exist_ok=True)
-        (folder / f"config_{version}.json").write_text(json.dumps({"version": version, "labels": content}))
-    parent = np.array([0, 0, 1, 2, 2, 2], dtype=np.uint8)
-    generator = np.random.default_rng(0)
-    for part, count in (("training", 20), ("validation", 4)):
-        for n in range(count):
-            fine = generator.integers(0, 6, (30, 40)).astype(np.uint8)
-            coarse = parent[fine]
-            coarse[0, 0] = generator.integers(0, 3)
-            coarse[(fine == 2) & (generator.random(fine.shape) < 0.3)] = 3
-            for path, pixels in (
-                (f"{part}/v2.0/labels/{n:02}.png", fine),
-                (f"{part}/v1.2/labels/{n:02}.png", coarse),
-                (f"{part}/images/{n:02}.jpg", np.stack([fine * 40] * 3, axis=-1)),
-            ):
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(pixels).save(folder / path)
-    return tmp_path
-
-
 def vistas(root: Path) -> Benchmark:
     small = replace(recipe("mapillary-leco"), classes=(4, 6), size=10)
     return small.build(small, root)

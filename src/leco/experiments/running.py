@@ -18,6 +18,7 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network, make_network
+from leco.experiments.overlays import overlay_sheet
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
 from leco.methods.terms import terms
@@ -84,6 +85,8 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
         if leads:
             weights = {name: tensor.cpu().contiguous() for name, tensor in training.best.items()}
             write_bytes(folder / "model.safetensors", save(weights))
+            if material.task == "segmentation" and result["test"] is not None:
+                write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
             store.complete(stage.fingerprint)
     fabric.barrier()

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from leco import LecoError, Version
 from leco.models import SegmentationNetwork, build_segmenter, high_resolution
+from leco.models.network import auxiliary
 from leco.models.ocr import CHANNELS, KEY_CHANNELS, OcrHead
 
 OLD = Version("v1.2", ("road", "sky", "tree"))  # a name with a dot
@@ -46,33 +47,14 @@ def test_logits_have_the_size_of_the_image_whatever_it_is(network, height, width
     }
 
 
-def test_only_ocr_heads_have_auxiliary_logits_and_the_others_stay_the_same(network):
-    images = torch.randn(1, 3, 40, 56)
+def test_only_ocr_heads_have_auxiliary_logits_and_only_while_training(network):
+    images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        logits, auxiliary = network.forward_with_auxiliary(images)
-        alone = network(images)
-    for version in network.versions:
-        torch.testing.assert_close(logits[version], alone[version])
+        assert set(network.eval()(images)) == {"v1.2", "v2"}
+        logits = network.train()(images)
     is_ocr = isinstance(network.heads[0], OcrHead)
-    assert {version: z.shape for version, z in auxiliary.items()} == (
-        {version: z.shape for version, z in logits.items()} if is_ocr else {}
-    )
-
-
-def test_auxiliary_logits_are_enlarged_only_on_demand(monkeypatch):
-    network = build_segmenter(SMALL_HRNET, [OLD, NEW]).eval()
-    sizes = []
-
-    def counting(maps: Tensor, height: int, width: int) -> Tensor:
-        sizes.append((height, width))
-        return maps
-
-    monkeypatch.setattr("leco.models.segmentation.resize", counting)
-    with torch.no_grad():
-        network(torch.randn(1, 3, 32, 32))
-        assert sizes == [(32, 32)] * 2
-        network.forward_with_auxiliary(torch.randn(1, 3, 32, 32))
-        assert len(sizes) == 2 + 4
+    expected = {auxiliary(version): logits[version].shape for version in network.versions} if is_ocr else {}
+    assert {key: z.shape for key, z in logits.items() if key not in network.versions} == expected
 
 
 @pytest.mark.parametrize("name", [SMALL_HRNET, "tiny", "mobilenetv3_small_100"])

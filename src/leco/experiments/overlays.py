@@ -1,0 +1,51 @@
+"""Pictures of what a segmentation network sees: image, truth, prediction, and what the old version would say."""
+
+import io
+
+import torch
+from torch import Tensor, nn
+
+from leco.data.pictures import palette
+from leco.data.views.sheet import contact_sheet
+from leco.experiments.judging import Judge
+from leco.ontology.version import NO_LABEL
+
+_FRAMES = 6
+_LARGEST = 512  # pixels of an edge
+
+
+@torch.no_grad()
+def overlay_sheet(judge: Judge, network: nn.Module) -> bytes:
+    """Some test frames, one column each, as a PNG; what has no label is black in the truth."""
+    material = judge.material
+    tested = material.tested(judge.period)
+    chosen = tested[torch.linspace(0, len(tested) - 1, min(_FRAMES, len(tested))).long()]
+    frames = [_rows(judge, network, index) for index in chosen.split(1)]  # type: ignore[no-untyped-call]
+    rows = [(name, torch.cat([frame[name] for frame in frames])) for name in frames[0]]
+    file = io.BytesIO()
+    contact_sheet(rows).save(file, "PNG")
+    return file.getvalue()
+
+
+def _rows(judge: Judge, network: nn.Module, index: Tensor) -> dict[str, Tensor]:
+    material, samples = judge.material, judge.material.test
+    images = samples.inputs.read(index)
+    ontology = material.until(judge.period)
+    newest = ontology.newest
+    every = max(1, max(images.shape[-2:]) // _LARGEST)
+    small = images[..., ::every, ::every]
+    truth = samples.labels[newest.name].read(index)[..., ::every, ::every].long()
+    predicted = judge.predict(network, images, index, samples).argmax(dim=1).cpu()[..., ::every, ::every]
+    rows = {"image": small, f"{newest.name}: truth": _coloured(truth, len(newest), small)}
+    rows["prediction"] = _coloured(predicted, len(newest), small)
+    for old in ontology.versions[-2:-1]:
+        given = samples.labels[old.name].read(index)[..., ::every, ::every].long()
+        rows[f"{old.name}: label"] = _coloured(given, len(old), small)
+    return rows
+
+
+def _coloured(labels: Tensor, num_classes: int, images: Tensor) -> Tensor:
+    """Classes as colours over the image, where they are known: (1, 3, h, w) uint8."""
+    colours = palette(num_classes)[labels].permute(0, 3, 1, 2).float()
+    mixed = torch.lerp(images.float(), colours, 0.7)
+    return mixed.masked_fill((labels == NO_LABEL)[:, None], 0.0).round().byte()

@@ -1,0 +1,162 @@
+"""Segmentation through the same stages as classification: a made-up Mapillary tree, and real CamVid where it is."""
+
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from leco.data.benchmarks import mapillary, registry
+from leco.data.draws import Draws
+from leco.data.streams import Steps
+from leco.data.views.segmentation import JointCrop, photometric
+from leco.experiments.config import Training, experiment
+from leco.experiments.material import make_material
+from leco.experiments.recipes import defaults
+from leco.experiments.running import Machine, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+
+SMALL = {
+    **{"training.model": "tiny", "training.pretrained": "false", "training.steps": "2", "training.evaluate_every": "1"},
+    **{"training.batch_size": "4", "training.crop": "32", "training.base_size": "40", "training.window": "32"},
+}
+
+
+@pytest.fixture
+def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The made-up tree under the benchmark's own name."""
+    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
+    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    monkeypatch.setitem(registry.NAMES, small.name, small)
+    return vistas_root
+
+
+def run(root: Path, runs: Path, settings: dict[str, str] | None = None, **changes: object) -> dict:
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", **changes}, SMALL | (settings or {}))
+    material, store = make_material(wanted, root), Store(runs)
+    stages = plan(wanted, material)
+    for stage in stages.stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    return store.require(stages.periods[-1][0].fingerprint) | {
+        "folder": store.stages / stages.periods[-1][0].fingerprint
+    }
+
+
+METHODS = [
+    "ce",
+    "joint",
+    "lpl",
+    "lpl+st-hard/filter",
+    "joint+st-hard/cond",
+    "lpl+st-soft/cond",
+    "ce+pl",
+    "lpl+fixmatch/cond",
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_of_method_segments(method, vistas, tmp_path):
+    result = run(vistas, tmp_path / "runs", method=method)
+    assert set(result["test"]) == {"v1.2", "v2.0"}
+    assert 0 <= result["test"]["v2.0"]["miou"] <= 1
+    classes = [row["class"] for row in result["test"]["v2.0"]["per_class"]]
+    assert classes == ["road", "lane", "vehicle", "cone", "void"]  # `ego` is not evaluated
+    assert result["validation_score"] is None  # the paper keeps no validation set here
+    sheet = Image.open(BytesIO((result["folder"] / "overlays.png").read_bytes()))
+    assert sheet.width > 4 * 40
+
+
+@pytest.mark.slow
+def test_hrnet_with_its_auxiliary_heads_is_trained(vistas, tmp_path):
+    result = run(vistas, tmp_path / "runs", {"training.model": "hrnet_w18_small"}, method="joint", strategy="scratch")
+    means = (result["folder"] / "metrics.jsonl").read_text()
+    assert all(f'"{name}"' in means for name in ("ce", "joint", "auxiliary ce", "auxiliary joint"))
+
+
+def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
+    kinds = {}
+    for kind in ("tree", "soft"):
+        wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", "transition": kind}, SMALL)
+        kinds[kind] = make_material(wanted, vistas)
+    rows = {kind: material.ontology.evidence().rows(["truck"], "v1.2")[0] for kind, material in kinds.items()}
+    vehicle = kinds["soft"].ontology["v2.0"].classes.index("vehicle")
+    assert rows["tree"].tolist() == [0.0] * 6  # says nothing
+    assert rows["soft"].argmax() == vehicle
+    assert kinds["tree"].fingerprint != kinds["soft"].fingerprint
+    assert run(vistas, tmp_path / "runs", method="lpl", transition="soft")["test"]["v2.0"]["miou"] >= 0
+
+
+def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL)
+    material = make_material(wanted, vistas)
+    evidence = material.ontology.evidence()
+    annotated = material.annotated(1, "label-new")
+    plain, masked = (
+        Steps(material.pool, annotated, evidence, 4, 0, 1, mask_contradictions=m)[0] for m in (False, True)
+    )
+    newest = material.pool.labels["v2.0"].read(plain.history.ids)
+    parents = material.ontology.translate(newest, "v2.0", "v1.2")
+    given = plain.history.labels["v1.2"]
+    wrong = (given >= 0) & (parents >= 0) & (given != parents)
+    assert wrong.any()
+    assert (masked.history.labels["v1.2"][wrong] == -1).all()
+    assert (masked.history.rows[wrong] == 0).all()
+    assert torch.equal(masked.history.labels["v1.2"][~wrong], given[~wrong])
+    assert torch.equal(masked.history.rows[~wrong], plain.history.rows[~wrong])
+
+
+def test_crops_move_images_and_all_labels_together(vistas):
+    """The made-up images show their labels: 40 times the class."""
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL)
+    material = make_material(wanted, vistas)
+    evidence = material.ontology.evidence()
+    crop = JointCrop(base_size=40, crop=24, scale=(1.0, 1.0))
+    step = Steps(material.pool, material.annotated(1, "label-new"), evidence, 4, 0, 1, crop=crop)[0]
+    assert step.new.inputs.shape == (4, 3, 24, 24)
+    assert step.new.labels["v2.0"].shape == step.new.rows.shape == (4, 24, 24)
+    shown = step.new.inputs.float().mean(dim=1) / 40
+    inside = step.new.labels["v2.0"] >= 0
+    close = (shown - step.new.labels["v2.0"])[inside].abs() < 0.7  # JPEG
+    assert close.float().mean() > 0.6
+    first = evidence.offsets["v2.0"]
+    assert torch.equal(step.new.rows[inside] - first, step.new.labels["v2.0"][inside].int())
+
+
+def test_photometric_views_leave_pixels_in_place():
+    images = (torch.arange(64).view(1, 1, 8, 8).expand(3, 3, 8, 8) * 3).byte().contiguous()
+    seen = photometric(images, Draws(0, 0, torch.arange(3)))
+    assert not torch.equal(seen, images)
+    for before, after in zip(images.flatten(2).unbind(), seen.flatten(2).unbind(), strict=True):
+        assert (after.float().diff(dim=1) >= 0).all()  # as bright pixels stay brighter
+        assert before.shape == after.shape
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_the_recipe_is_the_appendixs():
+    paper = Training(**defaults("mapillary-leco-2.5k", "segmentation", "paper"))
+    assert (paper.model, paper.pretrained, paper.batch_size, paper.weight_decay) == ("hrnet_w48", True, 16, 5e-4)
+    assert (paper.learning_rate, paper.finetune_learning_rate, paper.schedule) == ((0.03,), (0.003,), "poly")
+    assert (paper.crop, paper.base_size, paper.scale, paper.window) == (720, 2_200, (0.5, 2.1), 720)
+    assert paper.steps == 1_600 * 2_500 // 16 == 800 * 5_000 // 16
+    assert not paper.coarse_on_new
+    assert Training(**defaults("mapillary-leco-9k", "segmentation", "paper")).steps == 1_600 * 9_000 // 16
+
+
+@pytest.mark.data
+def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path):
+    wanted = experiment(
+        "camvid-leco",
+        {"method": "lpl"},
+        {"training.steps": "2", "training.evaluate_every": "2", "training.batch_size": "4"},
+    )
+    material, store = make_material(wanted, data_root), Store(tmp_path)
+    stages = plan(wanted, material)
+    assert [stage.training.learning_rate for stage in stages.stages] == [(0.05,), (0.02,)]
+    for stage in stages.stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    result = store.require(stages.periods[-1][0].fingerprint)
+    assert result["validation_score"] == result["validation"]["classes"]["miou"]
+    assert "Tunnel" in result["test"]["classes"]["absent"]
