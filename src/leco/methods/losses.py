@@ -72,7 +72,7 @@ def hard_pseudo_nll(
     mean, as in FixMatch: a batch with few reliable pseudo-labels pulls less. Ignored ones (void pixels) do not.
     """
     nll = cross_entropy(logits_nc, pseudo_labels, ignore_index)
-    return reduce(_kept(nll, keep), pseudo_labels != ignore_index, reduction)
+    return reduce(kept(nll, keep), pseudo_labels != ignore_index, reduction)
 
 
 def soft_pseudo_nll(
@@ -92,7 +92,7 @@ def soft_pseudo_nll(
     log_probs = F.log_softmax(in_full(logits_nc), dim=1).masked_fill(probs_nc == 0, 0.0)  # 0 log 0 is 0
     nll = -(probs_nc * log_probs).sum(dim=1)
     counted = torch.ones_like(nll, dtype=torch.bool) if ignore is None else ~ignore
-    return reduce(_kept(_kept(nll, counted), keep), counted, reduction)
+    return reduce(kept(kept(nll, counted), keep), counted, reduction)
 
 
 def check_shapes(logits_nc: Tensor, other_nc: Tensor) -> None:
@@ -106,7 +106,8 @@ def in_full(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _kept(nll: Tensor, keep: Tensor | None) -> Tensor:
+def kept(nll: Tensor, keep: Tensor | None) -> Tensor:
+    """Losses, zero where samples are not to be kept."""
     return nll if keep is None else nll.where(keep, 0.0)
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from leco.data.streams import Step
-from leco.methods.losses import cross_entropy, evidence_nll, hard_pseudo_nll, soft_pseudo_nll
+from leco.methods.indexed import guess, label_nll, soft_guess_nll
+from leco.methods.losses import cross_entropy, hard_pseudo_nll
 from leco.methods.method import Method
-from leco.methods.refinement import agrees, condition
 from leco.models.network import auxiliary
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -192,25 +192,39 @@ def pseudo_labels(method: Method, settings: Settings) -> Term:
     def loss(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
         if step.history is None:
             return Loss([])
-        newest = evidence.ontology.newest.name
-        guess = outputs[source][newest].detach()
-        rows = evidence.gather(step.history.rows)
-        probs = condition(guess, rows) if method.refine == "cond" else guess.softmax(dim=1)
-        agreed = agrees(guess, rows)
-        keep = agreed if filtered else torch.ones_like(agreed)
+        newest, rows = evidence.ontology.newest.name, step.history.rows
+        logits, guesses = outputs[HISTORY][newest], outputs[source][newest].detach()
+        guessed = guess(guesses, rows, evidence, method.refine)
+        labelled, seen = rows != UNLABELLED, guessable(rows)
+        keep = seen
+        if filtered:
+            keep = keep & guessed.agrees
         if not method.needs_teacher:
-            keep = keep & (probs.amax(dim=1) > settings.threshold)
-        logits = outputs[HISTORY][newest]
-        nll = hard_pseudo_nll(logits, probs.argmax(dim=1), keep) if hard else soft_pseudo_nll(logits, probs, keep)
-        everyone, labelled = torch.ones_like(keep), step.history.rows != UNLABELLED
-        health = {"kept": Mean.over(keep, everyone), "agreement": Mean.over(agreed & labelled, labelled)}
-        return Loss([Mean.over(nll, everyone)], health)
+            keep = keep & (guessed.confidence > settings.threshold)
+        if hard:
+            nll = hard_pseudo_nll(logits, guessed.labels, keep)
+        else:
+            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep)
+        health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
+        return Loss([Mean.over(nll, seen)], health)
 
     return Term(str(Method("ce", method.pseudo, method.refine)).removeprefix("ce+"), (source, HISTORY), loss)
 
 
+def guessable(rows: Tensor) -> Tensor:
+    """Which samples get a pseudo-label: all, but no void pixels, or pixels outside an image.
+
+    An image without any label is not void, but unlabelled.
+    """
+    labelled = rows != UNLABELLED
+    if rows.dim() == 1:
+        return torch.ones_like(labelled)
+    unlabelled = ~labelled.flatten(1).any(dim=1)
+    return labelled | unlabelled.view(-1, *[1] * (rows.dim() - 1))
+
+
 def _label_nll(logits: Tensor, rows: Tensor, evidence: Evidence) -> Mean:
-    return Mean.over(evidence_nll(logits, evidence.gather(rows)), rows != UNLABELLED)
+    return Mean.over(label_nll(logits, rows, evidence), rows != UNLABELLED)
 
 
 def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) -> list[tuple[Tensor, Tensor]]:

@@ -86,8 +86,8 @@ def test_of_several_learning_rates_the_best_on_validation_goes_on(tmp_path):
     assert store.require(chosen.fingerprint)["validation_score"] == max(scores)
     assert chosen.training.learning_rate == (0.1,)
     # At a rate of next to nothing, the second period still has the features it started from: those of the chosen one.
-    slow = load_network(stages.periods[1][0], material, store).backbone.stem.weight
-    assert (slow - load_network(chosen, material, store).backbone.stem.weight).abs().max() < 1e-3
+    slow = load_network(stages.periods[1][0], material, store).backbone.layers[0].weight
+    assert (slow - load_network(chosen, material, store).backbone.layers[0].weight).abs().max() < 1e-3
 
 
 def test_a_stage_folder_says_all_that_made_it(tmp_path):
