@@ -42,8 +42,8 @@ class Pyramid(nn.Module):
 def timm_pyramid(name: str, pretrained: bool, others: Sequence[str] = ()) -> Pyramid:
     """The pyramid of a timm model, from stride 4 up; `others` are names that would have been right, too.
 
-    Whether a model will do is found by trying it on a small image of an odd size: nearly half of timm's (659 of 1,351
-    in 1.0.30) take none but the size they were made for, or only multiples of some patch, or have no feature maps.
+    Whether a model will do is found by trying it on a small image of an odd size: nearly half of timm's take none
+    but the size they were made for, or only multiples of some patch, or have no feature maps.
     """
     height, width = 97, 131
     try:

@@ -1,0 +1,123 @@
+"""`leco grid`: distinct stages, in several processes, some of which fail or are killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.commands import assert_refused, leco
+
+from leco.experiments.config import experiment
+from leco.experiments.engine import Graph, Progress
+
+grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.steps=8", "--jobs", 2)
+
+
+def stages(runs: Path) -> set[str]:
+    return {path.name for path in (runs / "stages").iterdir()}
+
+
+def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
+    runs = tmp_path / "runs"
+    first = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
+    assert first.returncode == 0, first.stderr
+    assert "4 experiments (2 cells): 10 stages needed, 6 distinct, 0 there, 6 to train" in first.stdout
+    assert "6 trainings in" in first.stdout
+    assert len(stages(runs)) == 6
+    more = grid(
+        "--methods", "ce,lpl+st-hard,lpl", "--annotations", "label-new,all-fine", "--seeds", "0", "--runs", runs
+    )
+    assert "3 there, 2 to train" in more.stdout
+    assert len(stages(runs)) == 8
+    again = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
+    assert "0 to train" in again.stdout
+
+
+def test_a_failure_stops_only_what_needs_it(tmp_path):
+    result = grid(
+        *(
+            "--methods",
+            "ce,lpl+st-hard",
+            "--strategies",
+            "finetune,scratch",
+            "--seeds",
+            "0",
+            "--runs",
+            tmp_path / "runs",
+        ),
+        *("--set", "training.learning_rate=1e30", "--set", "training.steps=30"),
+    )
+    assert result.returncode == 2
+    assert "the loss of the term 'ce' is" in result.stdout.replace("\n", " ")
+    # TP0 and the teacher from scratch fail; what starts from them is not tried.
+    assert "2 trainings failed; 3 that need them were not tried" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_its_stage_goes_on(tmp_path):
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0-1"]
+    command += ["--jobs", "2", "--set", "training.steps=400", "--runs", str(tmp_path / "runs")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while not list(tmp_path.glob("runs/partial/*/checkpoint-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    workers = [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert len(stages(tmp_path / "runs")) == 4
+    assert list((tmp_path / "runs" / "partial").iterdir()) == []
+
+
+def test_stages_wait_for_what_they_need():
+    wanted = [experiment("digits-leco", {"method": method, "size": 40}, {}) for method in ("lpl", "lpl+st-soft/cond")]
+    graph = Graph.of(wanted, Path())
+    progress = Progress(graph, dict.fromkeys(graph.stages))
+    (first,) = progress.start(9)
+    assert graph.stages[first].period == 0
+    assert list(progress.start(9)) == []
+    progress.finish(first)
+    second = list(progress.start(9))
+    assert {str(graph.stages[name].method) for name in second} == {"lpl", "ce"}
+    teacher = next(name for name in second if str(graph.stages[name].method) == "ce")
+    progress.finish(teacher, "went wrong")
+    assert progress.failed == {teacher: "went wrong"}
+    assert [str(graph.stages[name].method) for name in progress.skipped] == ["lpl+st-soft/cond"]
+    assert not progress.waiting
+
+
+BAD = {
+    "unknown engine": (["--engine", "rai"], "'rai' is no engine; did you mean 'ray'?"),
+    "unknown method": (["--methods", "ce,lbl"], "'lbl' is no method"),
+    "unknown annotation": (["--annotations", "label-old"], "annotation: Input should be"),
+    "no seeds": (["--seeds", ","], "--seeds: names none"),
+    "seeds that go down": (["--seeds", "4-0"], "must go up"),
+    "seeds that are none": (["--seeds", "a"], "'a' is no seed"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_grid_is_refused(case, tmp_path):
+    arguments, message = BAD[case]
+    assert_refused(["grid", "digits-leco", *arguments], message, tmp_path)
+
+
+def test_the_ray_engine_finds_what_the_local_one_finds(tmp_path):
+    pytest.importorskip("ray", reason="ray is an extra")
+    arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0"]
+    for engine in ("local", "ray"):
+        result = grid(*arguments, "--engine", engine, "--runs", tmp_path / engine)
+        assert result.returncode == 0, result.stderr
+    assert stages(tmp_path / "local") == stages(tmp_path / "ray")
+    for name in stages(tmp_path / "local"):
+        found = [
+            json.loads((tmp_path / e / "stages" / name / "result.json").read_text())["test"] for e in ("local", "ray")
+        ]
+        assert found[0] == found[1]
