@@ -141,7 +141,9 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")
-    base = defaults(str(name), "own" if name is None else recipe(str(name)).task, budget)
+    side = str(values["data"].get("image_size", "")) if isinstance(values.get("data"), dict) else ""
+    task = "own" if name is None else recipe(str(name)).task
+    base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
     values["training"] = base | given | _training_settings(settings)
     try:
         return Experiment.model_validate(values)

@@ -17,7 +17,7 @@ _INAT = {
 _FEATURES = {"model": "linear", "learning_rate": (0.5,), "weight_decay": 1e-3, "evaluate_every": 50}
 
 
-def defaults(benchmark: str, task: str, budget: Budget) -> dict[str, Any]:
+def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) -> dict[str, Any]:
     """What a recipe sets. `small` budgets are stated as such: fewer steps, a smaller network, one learning rate."""
     small = budget == "small"
     if task == "segmentation":
@@ -32,7 +32,9 @@ def defaults(benchmark: str, task: str, budget: Budget) -> dict[str, Any]:
             "evaluate_every": 200,
             "norm_momentum": 0.05,
         }
-        return _CIFAR | own
+        # Of segmentation: crops of the size that images have here.
+        side = {"crop": image_size, "base_size": image_size, "window": image_size, "scale": (0.75, 1.5)}
+        return _CIFAR | own | side
     if benchmark.startswith("inat"):
         shrunk = {"model": "resnet18", "steps": 500, "learning_rate": (0.01,), "evaluate_every": 100}
         return _INAT | shrunk | {"norm_momentum": 0.05} if small else _INAT
