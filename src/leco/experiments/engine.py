@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -130,7 +132,18 @@ def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]
 def _workers(jobs: int) -> ProcessPoolExecutor:
     threads = max(1, (os.cpu_count() or 1) // jobs)
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
-    return ProcessPoolExecutor(jobs, context, initializer=torch.set_num_threads, initargs=(threads,))
+    return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
+
+
+def _enter_worker(threads: int, parent: int) -> None:
+    torch.set_num_threads(threads)
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)  # killed: nobody would take the result
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
 def train(experiment: Experiment, name: str, root: Path, runs: Path, device: str) -> None:
