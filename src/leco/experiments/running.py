@@ -52,7 +52,10 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
         return
     leads = fabric.is_global_zero
     with store.working(stage.fingerprint) if leads else nullcontext(store.partial / stage.fingerprint) as folder:
-        fabric.barrier()
+        if fabric.broadcast(store.result(stage.fingerprint) is not None):  # another process has just completed it
+            if leads:
+                store.discard(stage.fingerprint)
+            return
         held_out = material.annotated(stage.period, stage.annotation).validation
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
         training = make_training(stage, material, store, machine, fabric, judge)

@@ -5,6 +5,7 @@ A stage is worked on in `partial/`, under a lock, and renamed into `stages/` whe
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,10 @@ class Store:
             except BlockingIOError:
                 raise LecoError(f"{folder}: another process is working on this stage; wait for it") from None
             yield folder
+
+    def discard(self, fingerprint: str) -> None:
+        """Remove the folder of a stage that is complete elsewhere."""
+        shutil.rmtree(self.partial / fingerprint, ignore_errors=True)
 
     def complete(self, fingerprint: str) -> None:
         """Move a finished stage to where others find it."""
