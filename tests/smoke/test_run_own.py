@@ -54,3 +54,43 @@ def test_own_data_without_new_labels_are_refused(own):
     kept = [line for line in text.splitlines() if ",v2," not in line or line.endswith("test")]
     (own / "labels.csv").write_text("\n".join(kept) + "\n")
     assert_refused(["run", "experiment.yaml"], "no training sample is labelled in the newest version v2", own)
+
+
+def test_what_own_data_are_split_into_makes_another_stage(own):
+    from leco.experiments.config import experiment
+    from leco.experiments.material import make_material
+    from leco.experiments.stages import plan
+
+    def name() -> str:
+        wanted = experiment(str(own / "experiment.yaml"), {}, {})
+        return plan(wanted, make_material(wanted, own)).periods[-1][0].fingerprint
+
+    before = name()
+    text = (own / "labels.csv").read_text()
+    (own / "labels.csv").write_text(text.replace(",v2,train", ",v2,test", 1))
+    assert name() != before
+    (own / "labels.csv").write_text(text)
+    (own / "experiment.yaml").write_text(
+        (own / "experiment.yaml").read_text().replace("image_size: 8", "image_size: 16")
+    )
+    assert name() != before
+
+
+def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
+    """All samples have labels of both versions; each period holds some out."""
+    from leco.experiments.config import experiment
+    from leco.experiments.material import make_material
+
+    rows = [line.split(",") for line in (own / "labels.csv").read_text().splitlines()[1:]]
+    ontology = digits.ontology()
+    fine = [row for row in rows if row[2] == "v2"]
+    coarse = [[row[0], ontology.translate([row[1]], "v2", "v1")[0], "v1", row[3]] for row in fine]
+    lines = ["image,label,version,split", *(",".join(row) for row in [*fine, *coarse])]
+    (own / "labels.csv").write_text("\n".join(lines) + "\n")
+    wanted = experiment(str(own / "experiment.yaml"), {}, {})
+    material = make_material(wanted, own)
+    first, second = (material.annotated(period, "label-new") for period in (0, 1))
+    held_out = set(second.validation.indices.tolist())
+    assert held_out
+    for part in (first.newest, *first.history, second.newest, *second.history):
+        assert not held_out & set(part.indices.tolist())

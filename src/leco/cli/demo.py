@@ -38,7 +38,7 @@ def demo(folder: Path = Path("leco-demo")) -> None:
     echo("4. Does it bear out the paper? Gain in points, paired over the seeds:\n")
     for conclusion, better, worse in CONCLUSIONS:
         found = compare(scores["v2"][better], scores["v2"][worse])
-        echo(f"   {conclusion:60}{found!s:>13}  {found.verdict}")
+        echo(f"   {conclusion:72}{found!s:>12}  {found.verdict}")
     named = {chapter.name: found for chapter, found in scores["v2"].items()}
     title = f"digits-leco, {SIZE} samples a period, {SEEDS} seeds"
     draw_scores(named, folder / "results.png", FINETUNE.name, CHAPTERS[-1].name, title)

@@ -28,7 +28,7 @@ def grid(
     strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, lp-ft.")] = "finetune",
     annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
-    budget: Annotated[str | None, typer.Option(help="small (if not given) or paper.", show_default=False)] = None,
+    budget: Annotated[str | None, typer.Option(help="paper (if not given) or small.", show_default=False)] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")

@@ -36,7 +36,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="0 if not given.", show_default=False)] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="small (if not given): scaled down for two CPU cores; or paper.", show_default=False),
+        typer.Option(help="paper (if not given), or small: scaled down for two CPU cores.", show_default=False),
     ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
     head_start: Annotated[
@@ -76,7 +76,7 @@ def run(
         return
     try:
         with stoppable() as stop:
-            _train(to_do, material, store, Machine(device, workers, stop))
+            _train(stages, material, store, Machine(device, workers, stop, _say))
     except KeyboardInterrupt as reason:
         saved = " and saved" if isinstance(reason, Stopped) else ""
         if _leads():
@@ -103,7 +103,11 @@ def pairs(settings: list[str]) -> dict[str, str]:
 def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[Stage]") -> None:
     training = wanted.training
     typer.echo(f"{material.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
-    typer.echo(f"{wanted.budget} budget: {training.model}, {training.steps:,} steps of {training.batch_size} a stage")
+    budget = {"small": "small budget, scaled down: ", "paper": ""}[wanted.budget]
+    typer.echo(f"{budget}{training.model}, {training.steps:,} steps of {training.batch_size} a stage")
+    last = stages.periods[-1][0]
+    if str(last.method) != wanted.method:
+        typer.echo(f"trained as {last.method}: there is no history to pseudo-label")
     for stage in stages.stages:
         typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'there'}  {stage}")
     steps = training.steps * len(to_do)
@@ -112,7 +116,11 @@ def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[
     )
 
 
-def _train(to_do: "list[Stage]", material: "Material", store: "Store", machine: "Machine") -> None:
+def _say(problem: str) -> None:
+    typer.echo(problem, err=True)
+
+
+def _train(stages: "Plan", material: "Material", store: "Store", machine: "Machine") -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -121,7 +129,7 @@ def _train(to_do: "list[Stage]", material: "Material", store: "Store", machine: 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not (console.is_terminal and _leads())) as progress:
-        for stage in to_do:
+        for stage in stages.stages:  # all of them: every process must ask for the same
             task = progress.add_task(str(stage), total=stage.training.steps)
 
             def watch(stage: "Stage", report: "Report", task: Any = task) -> None:
@@ -132,13 +140,15 @@ def _train(to_do: "list[Stage]", material: "Material", store: "Store", machine: 
                     score = "" if report.score is None else f", val {100 * report.score:.1f} %"
                     typer.echo(f"{stage}: step {report.step:,} of {stage.training.steps:,}: {losses}{score}", err=True)
 
-            run_stage(stage, material, store, machine, watch)
+            run_stage(stage, material, store, machine, watch, stages.may_diverge(stage))
+            progress.update(task, completed=stage.training.steps)
 
 
 def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
     from leco.experiments.stages import choose
 
     chosen = {choose(candidates, store) for candidates in stages.periods}
+    asked_for = {stage for candidates in stages.periods for stage in candidates}
     rows = []
     for stage in stages.stages:
         result = store.require(stage.fingerprint)
@@ -146,9 +156,9 @@ def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
         values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in scores]
         older = ", ".join(f"{name} {100 * s[metric]:.1f}" for name, s in scores[1].items() if name != stage.version)
         several = len(stages.stages) > len(chosen) and stage in chosen
-        for problem in result["notes"]:
-            typer.echo(problem, err=True)
-        rows.append([f"{stage}{' *' * several}", stage.version, *values, older or "-", f"{result['seconds']:.0f} s"])
+        name = f"{'' if stage in asked_for else 'teacher: '}{stage}{' *' * several}"
+        took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
+        rows.append([name, stage.version, *values, older or "-", took])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
     meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
     typer.echo(f"val, test: {meaning} in %, of the step that was best on val; at older: test, there")

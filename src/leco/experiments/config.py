@@ -70,6 +70,8 @@ class Training(BaseModel):
     def _even_batch(self) -> "Training":
         if self.batch_size % 2:
             raise ValueError("batch_size must be even: half of it is history")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0")
         if not 0 < self.scale[0] <= self.scale[1]:
             raise ValueError(f"scale must be two positive factors, the smaller first, not {self.scale}")
         return self
@@ -109,7 +111,7 @@ class Experiment(BaseModel):
     annotation: Annotation = "label-new"
     transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
     seed: int = Field(0, ge=0, lt=2**31)
-    budget: Budget = "small"
+    budget: Budget = "paper"
     training: Training = Training()
 
     @field_validator("method")
@@ -121,6 +123,8 @@ class Experiment(BaseModel):
     def _one_kind_of_data(self) -> "Experiment":
         if (self.benchmark is None) == (self.data is None):
             raise ValueError("say either `benchmark`, or `data` with `manifest` and `ontology`")
+        if self.data is not None and self.size is not None:
+            raise ValueError("`size` is for benchmarks; own data are taken as they are")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
         return self
@@ -131,13 +135,14 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
 
     Settings are text, such as ``{"training.steps": "500"}``; what neither says comes from the recipe.
     """
+    changes = {key: value for key, value in changes.items() if value is not None}
     file = File.read(Path(source)) if source.endswith((".yaml", ".yml", ".json")) else None
     values: dict[str, Any] = dict(file.values) if file else {"benchmark": recipe(source).name}
-    values |= {key: value for key, value in changes.items() if value is not None}
+    values |= changes
     given = values.get("training") or {}
     if not isinstance(given, dict):
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
-    budget = values.setdefault("budget", "small")
+    budget = values.setdefault("budget", "paper")
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")

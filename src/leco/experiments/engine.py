@@ -149,11 +149,12 @@ def _enter_worker(threads: int, parent: int) -> None:
 def train(experiment: Experiment, name: str, root: Path, runs: Path, device: str) -> None:
     """Train one stage of an experiment in this process."""
     material = material_of(experiment, root)
-    stage = next((s for s in plan(experiment, material).stages if s.fingerprint == name), None)
+    planned = plan(experiment, material)
+    stage = next((s for s in planned.stages if s.fingerprint == name), None)
     if stage is None:
         raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
     with stoppable() as stop:
-        run_stage(stage, material, Store(runs), Machine(device, stop=stop), lambda *_: None)
+        run_stage(stage, material, Store(runs), Machine(device, stop=stop), lambda *_: None, planned.may_diverge(stage))
 
 
 def material_of(experiment: Experiment, root: Path) -> Material:

@@ -1,7 +1,7 @@
 """What an experiment trains on: a benchmark's samples or the user's own, and what each period may know of them."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,9 @@ from torch import Tensor
 from leco.data.benchmarks import load
 from leco.data.benchmarks.benchmark import Task
 from leco.data.draws import Draws
-from leco.data.manifest import read_manifest
+from leco.data.manifest import Manifest, read_manifest
 from leco.data.own import own_annotated, own_samples, own_test
-from leco.data.periods import Annotated, Annotation, annotate
+from leco.data.periods import Annotated, Annotation, Part, annotate
 from leco.data.samples import Column, InMemory, Samples
 from leco.data.views import normalise
 from leco.data.views.sets import ViewSet, feature_views, segmentation_views, view_set
@@ -42,6 +42,7 @@ class Material:
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
+    source: str = ""  # what to ask for, to have it again
 
     @property
     def metric(self) -> str:
@@ -82,12 +83,13 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
         lambda _: everything,
         _digest(split.fingerprint, benchmark.ontology, benchmark.pool, benchmark.test),
         benchmark.evaluated,
+        f"{benchmark.name}, {benchmark.recipe.size} samples a period, {experiment.transition} transition",
     )
 
 
 def _own(experiment: Experiment, data: OwnData) -> Material:
     ontology = Ontology.load(data.ontology)
-    manifest, _ = read_manifest(data.manifest, ontology, decode=False)
+    manifest = _checked(data, ontology)
     samples = own_samples(manifest, ontology, data.image_size)
     task: Task = "features" if manifest.kind == "features" else "classification"
     if samples.sizes is not None:
@@ -99,7 +101,8 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
     if versions[-1:] != [ontology.newest.name]:
         raise LecoError(f"{data.manifest}: no training sample is labelled in the newest version {ontology.newest.name}")
     histories = [ontology.until(version) for version in versions]
-    first = own_annotated(manifest, histories[0], experiment.seed).newest.indices
+    annotated = without_leaks([own_annotated(manifest, history, experiment.seed) for history in histories])
+    first = annotated[0].newest.indices
     return Material(
         data.manifest.stem,
         task,
@@ -109,10 +112,41 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         samples,
         _own_views(task, samples, first),
         normaliser(task, samples, first, experiment),
-        lambda period, _: own_annotated(manifest, histories[period], experiment.seed),
+        lambda period, _: annotated[period],
         lambda period: own_test(manifest, histories[period]).indices,
-        _digest(str(experiment.seed), ontology, samples),
+        _digest(f"{data.image_size} {_indices(annotated)} {manifest.split.tolist()}", ontology, samples),
+        source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels",
     )
+
+
+def _checked(data: OwnData, ontology: Ontology) -> Manifest:
+    try:
+        return read_manifest(data.manifest, ontology, decode=False)[0]
+    except LecoError as error:
+        headline, *more = str(error).split("\n")
+        remedy = f"; `leco data check {data.manifest} --ontology {data.ontology}` lists all problems" if more else ""
+        raise LecoError(headline + remedy) from None
+
+
+def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
+    """Keep what a later model is validated with out of the training of those it starts from."""
+    found = []
+    for period, annotated in enumerate(periods):
+        held_out = torch.cat([later.validation.indices for later in periods[period:]])
+        newest, *history = (
+            Part(part.version, part.indices[~torch.isin(part.indices, held_out)])
+            for part in (annotated.newest, *annotated.history)
+        )
+        if not len(newest.indices):
+            raise LecoError(f"all samples labelled in {newest.version} are held out for validation; give some a split")
+        found.append(Annotated(newest, tuple(part for part in history if len(part.indices)), annotated.validation))
+    return found
+
+
+def _indices(periods: Sequence[Annotated]) -> str:
+    """Who is trained on and validated with, in every period."""
+    parts = [part for a in periods for part in (a.newest, *a.history, a.validation)]
+    return str([(part.version, part.indices.tolist()) for part in parts])
 
 
 def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:
@@ -156,4 +190,4 @@ def _content(column: Column) -> bytes:
     if isinstance(column, InMemory):
         return hashlib.blake2b(column.values.contiguous().view(torch.uint8).numpy().data).digest()
     paths = [path for path in getattr(column, "paths", ()) if path != Path()]
-    return "".join(f"{path.name} {path.stat().st_size}\n" for path in paths).encode()
+    return "".join(f"{'/'.join(path.parts[-3:])} {path.stat().st_size}\n" for path in paths).encode()

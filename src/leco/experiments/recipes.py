@@ -41,6 +41,7 @@ def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) ->
     shrunk = {"model": "wrn-16-1", "steps": 800, "learning_rate": (0.06,), "evaluate_every": 200, "norm_momentum": 0.05}
     if benchmark.startswith("digits"):
         tiny = {"model": "mlp", "steps": 300, "batch_size": 64, "learning_rate": (0.05,), "evaluate_every": 300}
+        tiny |= {"norm_momentum": 0.05}
         return _CIFAR | tiny
     return _CIFAR | shrunk if small else _CIFAR
 

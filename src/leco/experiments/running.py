@@ -25,7 +25,7 @@ from leco.methods.terms import terms
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
-from leco.training.loop import Job, Report, Training
+from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 _SAVE_EVERY = float(os.environ.get("LECO_SAVE_EVERY", "30"))  # seconds between checkpoints
@@ -43,10 +43,16 @@ class Machine:
     device: str = "auto"
     workers: int = 0  # processes that read files ahead
     stop: Callable[[], bool] = lambda: False  # asked after every step
+    say: Callable[[str], object] = lambda _: None  # told what is not as it should be
 
 
-def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, watch: Watch) -> None:
-    """Train one stage, or go on where it was stopped; nothing happens if it is complete."""
+def run_stage(
+    stage: Stage, material: Material, store: Store, machine: Machine, watch: Watch, may_diverge: bool = False
+) -> None:
+    """Train one stage, or go on where it was stopped; nothing happens if it is complete.
+
+    A stage that `may_diverge`, since there are others to choose from, then is complete without a model.
+    """
     fabric = make_fabric(machine.device, stage.training.precision)
     if fabric.broadcast(store.result(stage.fingerprint) is not None):
         return
@@ -57,15 +63,27 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
                 store.discard(stage.fingerprint)
             return
         held_out = material.annotated(stage.period, stage.annotation).validation
+        if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
+            _complete_diverged(stage, store, folder, leads, f"its teacher: {fate}")
+            return
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
         training = make_training(stage, material, store, machine, fabric, judge)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
             training.resume(checkpoint)
+        for problem in problems if leads else ():
+            machine.say(f"{problem}; going on from step {training.step}")
         if leads:
-            write_bytes(folder / "config.json", json.dumps(stage.config(), indent=1).encode())
+            config = stage.config() | {"source": material.source}
+            write_bytes(folder / "config.json", json.dumps(config, indent=1).encode())
             forget_after(folder / "metrics.jsonl", training.step)
-        last = _train(stage, training, folder, machine, fabric, watch)
+        try:
+            last = _train(stage, training, folder, machine, fabric, watch)
+        except DivergedError as problem:
+            if not may_diverge:
+                raise
+            _complete_diverged(stage, store, folder, leads, str(problem))
+            return
         network = training.network
         network.load_state_dict(training.best)
         result = {
@@ -78,11 +96,10 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
             "pseudo_labels": {name: last[name] for name in ("kept", "agreement") if name in last},
             "seed": stage.seed,
             "seconds": training.seconds,
-            "images_per_second": training.images / training.seconds,
+            "images_per_second": training.images / training.step_seconds,
             "device": fabric.device.type,
             "processes": fabric.world_size,
             "threads": torch.get_num_threads(),
-            "notes": problems,
             "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         }
         if leads:
@@ -93,6 +110,14 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
             store.complete(stage.fingerprint)
     fabric.barrier()
+
+
+def _complete_diverged(stage: Stage, store: Store, folder: Path, leads: bool, problem: str) -> None:
+    if leads:
+        result = {"stage": str(stage), "version": stage.version, "diverged": problem, "seed": stage.seed}
+        nothing = dict.fromkeys(("validation_score", "validation", "test", "seconds"))
+        write_bytes(folder / "result.json", json.dumps(result | nothing).encode())
+        store.complete(stage.fingerprint)
 
 
 def _train(

@@ -11,14 +11,17 @@ from functools import cached_property
 from typing import Any
 
 from leco.data.periods import Annotation
+from leco.errors import LecoError
 from leco.experiments.config import Experiment, Training
 from leco.experiments.material import Material
 from leco.experiments.store import Store
 from leco.methods.method import Method
 from leco.training.handover import Strategy
 
+_FORMAT = 1  # of results; raised when a change of code changes them
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Stage:
     """One training. Its fingerprint covers all that its result depends on."""
 
@@ -39,9 +42,16 @@ class Stage:
         """Sixteen hexadecimal digits, which name the folder of the stage."""
         return hashlib.sha256(json.dumps(self.config(), sort_keys=True).encode()).hexdigest()[:16]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stage) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
     def config(self) -> dict[str, Any]:
         """All of it, for a file; other stages by their fingerprints."""
         return {
+            "format": _FORMAT,
             "material": self.material,
             "version": self.version,
             "period": self.period,
@@ -65,6 +75,10 @@ class Plan:
     """The stages of an experiment: per period, one for every learning rate, of which the best is chosen."""
 
     periods: tuple[tuple[Stage, ...], ...]
+
+    def may_diverge(self, stage: Stage) -> bool:
+        """Whether there are other learning rates to choose from, so that one may fail."""
+        return len(self.periods[stage.period]) > 1
 
     @property
     def stages(self) -> list[Stage]:
@@ -97,16 +111,25 @@ def plan(experiment: Experiment, material: Material) -> Plan:
         later = training.finetune_learning_rate if strategy != "scratch" else None
         for rate in later or training.learning_rate:
             own = training.model_copy(update={"learning_rate": (rate,), "finetune_learning_rate": None})
+            if strategy == "lp-ft" and not own.head_steps:
+                own = own.model_copy(update={"head_steps": max(1, own.steps // 10)})
             plain = Stage(method=Method(), training=relevant(own, Method(), strategy), **common)
-            if not period or method == Method():
-                candidates.append(plain)
-            else:
-                teacher = plain if method.needs_teacher else None
-                candidates.append(
-                    Stage(method=method, training=relevant(own, method, strategy), teacher=teacher, **common)
-                )
+            mine = applicable(method, material, period, common["annotation"])
+            teacher = plain if mine.needs_teacher else None
+            candidates.append(
+                plain
+                if mine == Method()
+                else Stage(method=mine, training=relevant(own, mine, strategy), teacher=teacher, **common)
+            )
         periods.append(tuple(candidates))
     return Plan(tuple(periods))
+
+
+def applicable(method: Method, material: Material, period: int, annotation: Annotation) -> Method:
+    """What of a method a period can do: without history no pseudo-labels, without earlier versions no coarse labels."""
+    history = material.annotated(period, annotation).history
+    coarse = method.coarse if len(material.until(period).versions) > 1 else "ce"
+    return Method(coarse, method.pseudo, method.refine) if history else Method(coarse)
 
 
 def relevant(training: Training, method: Method, strategy: Strategy) -> Training:
@@ -128,5 +151,9 @@ def relevant(training: Training, method: Method, strategy: Strategy) -> Training
 
 
 def choose(candidates: Sequence[Stage], store: Store) -> Stage:
-    """The stage that is best on validation; all must be complete."""
-    return max(candidates, key=lambda stage: store.require(stage.fingerprint)["validation_score"] or 0.0)
+    """The stage that is best on validation; all must be complete, and one must not have diverged."""
+    results = {stage: store.require(stage.fingerprint) for stage in candidates}
+    usable = [stage for stage, result in results.items() if not result.get("diverged")]
+    if not usable:
+        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (and so did all other rates)")
+    return max(usable, key=lambda stage: results[stage]["validation_score"] or 0.0)

@@ -45,7 +45,7 @@ class Store:
         folder = self.partial / fingerprint
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / "lock").open("w")
+            lock = (self.partial / f"{fingerprint}.lock").open("w")  # outside, as the folder will be moved
         except OSError as error:
             raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
         with lock:
@@ -53,16 +53,19 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise LecoError(f"{folder}: another process is working on this stage; wait for it") from None
+            folder.mkdir(exist_ok=True)  # another process may have moved it before we had the lock
             yield folder
+            if not folder.exists():
+                (self.partial / f"{fingerprint}.lock").unlink(missing_ok=True)
 
     def discard(self, fingerprint: str) -> None:
         """Remove the folder of a stage that is complete elsewhere."""
         shutil.rmtree(self.partial / fingerprint, ignore_errors=True)
 
     def complete(self, fingerprint: str) -> None:
-        """Move a finished stage to where others find it."""
-        folder = self.partial / fingerprint
-        for name in ("lock", "checkpoint-a.safetensors", "checkpoint-b.safetensors"):
-            (folder / name).unlink(missing_ok=True)
+        """Move a finished stage to where others find it; what it no longer needs goes last."""
         self.stages.mkdir(parents=True, exist_ok=True)
-        folder.rename(self.stages / fingerprint)
+        final = self.stages / fingerprint
+        (self.partial / fingerprint).rename(final)
+        for leftover in (*final.glob("checkpoint-?.safetensors"), *final.glob(".leco-*")):
+            leftover.unlink()

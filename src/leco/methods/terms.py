@@ -140,7 +140,8 @@ def forward_once(
     for group in groups:
         inputs = [views[request.part, request.view] for request in group]
         network = group[0].network
-        with torch.set_grad_enabled(torch.is_grad_enabled() and network == "student"):
+        differentiated = any(request in (NEW, HISTORY) for request in group)  # weak views only make pseudo-labels
+        with torch.set_grad_enabled(torch.is_grad_enabled() and differentiated):
             logits = networks[network](torch.cat(inputs) if len(inputs) > 1 else inputs[0])
         start = 0
         for request, samples in zip(group, inputs, strict=True):

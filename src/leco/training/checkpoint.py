@@ -49,7 +49,7 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             meta = json.loads(_metadata(raw)["leco"])
             found.append(Checkpoint(int(meta["step"]), load_tensors(raw), meta["notes"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            problems.append(f"{path}: cannot be read ({error}); an earlier checkpoint is used")
+            problems.append(f"{path}: cannot be read ({error})")
     return max(found, key=lambda c: c.step, default=None), problems
 
 

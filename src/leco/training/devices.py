@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from leco.errors import LecoError, nearest
 
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+Precision = Literal["32-true", "bf16-mixed"]  # 16 bits of the other kind need a scaler, one more state to keep
 
 
 @lru_cache(maxsize=1)
@@ -55,8 +55,6 @@ def _resolved(device: str) -> str:
 
 def check_precision(device: str, precision: Precision) -> None:
     """Refuse what the device cannot do, before it kills the process."""
-    if precision == "16-mixed" and device == "cpu":
-        raise LecoError("precision 16-mixed needs a GPU; on a CPU say 32-true or bf16-mixed")
     if precision == "bf16-mixed" and device == "cpu" and not bfloat16_works():
         raise LecoError("bfloat16 does not work on this CPU (a trial in another process failed); say 32-true")
 
@@ -127,10 +125,11 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def _check_input_dim(self, x: Tensor) -> None: ...
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, c, ...) -> (n, c, ...)."""
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, c, ...) -> (n, c, ...), in float32 at least."""
         if not self.training:
-            return super().forward(x)
+            return super().forward(inputs)
+        x = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         over = [dim for dim in range(x.dim()) if dim != 1]
         shape = [1, -1] + [1] * (x.dim() - 2)
         count = _over_all(x.new_tensor(x.numel() / x.shape[1]))
@@ -145,6 +144,7 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
             self.num_batches_tracked.add_(1)
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * count / (count - 1), momentum)
-        scale = self.weight.view(shape) * (variance.view(shape) + self.eps).rsqrt()
-        normalised: Tensor = centred * scale + self.bias.view(shape)
-        return normalised
+        normalised = centred * (variance.view(shape) + self.eps).rsqrt()
+        if self.affine:
+            normalised = normalised * self.weight.view(shape) + self.bias.view(shape)
+        return normalised.to(inputs.dtype)

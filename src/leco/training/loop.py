@@ -71,6 +71,10 @@ class Report:
     means: dict[str, float] = field(default_factory=dict)
 
 
+class DivergedError(LecoError):
+    """A loss is no number any more."""
+
+
 class Training:
     """A network being trained: `run` goes on until the end; `checkpoint` and `resume` carry all of it over."""
 
@@ -94,7 +98,7 @@ class Training:
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
         self.sums: dict[str, tuple[float, float]] = {}  # totals and counts since the last evaluation
-        self.seconds, self.images = 0.0, 0
+        self.seconds, self.step_seconds, self.images = 0.0, 0.0, 0  # with and without evaluation
 
     def run(self) -> Iterator[Report]:
         """Train to the end, yielding after each step, so that the caller may save, print or stop."""
@@ -122,17 +126,20 @@ class Training:
             self._count(found)
             self.step += 1
             seen = len(batch) * fabric.world_size
-            report = Report(self.step, found.terms, rate, seen / (time.perf_counter() - started))
+            took = time.perf_counter() - started
+            self.step_seconds, self.images = self.step_seconds + took, self.images + seen
+            report = Report(self.step, found.terms, rate, seen / took)
             if self.step % job.optimisation.evaluate_every == 0 or self.step == total:
                 report = replace(report, score=self._evaluate(), means=self._means())
-            self.seconds, self.images = self.seconds + time.perf_counter() - started, self.images + seen
+            self.seconds += time.perf_counter() - started
             yield report
             started = time.perf_counter()
 
     def _enter_step(self, rate: float) -> bool:
         """Set what depends on the step alone, so that a resumed run cannot differ; tell if the backbone is frozen."""
         job = self.job
-        torch.manual_seed(job.seed * 1_000_003 + self.step)  # dropout, where a backbone has it
+        # Dropout, where a backbone has it: other masks in every process.
+        torch.manual_seed((job.seed * 1_000_003 + self.step) * job.fabric.world_size + job.fabric.global_rank)
         frozen = heads_only(job.strategy, self.step, job.optimisation.head_steps)
         self.network.train()
         self.network.backbone.train(not frozen)  # frozen means BatchNorm's statistics, too
@@ -156,7 +163,7 @@ class Training:
             self.sums[name] = (before[0] + total, before[1] + count)
 
     def _means(self) -> dict[str, float]:
-        means = {name: total / max(count, 1.0) for name, (total, count) in self.sums.items()}
+        means = {name: total / count for name, (total, count) in self.sums.items() if count}
         self.sums = {}
         return means
 
@@ -175,7 +182,8 @@ class Training:
             tensors |= {f"{part}/{name}": tensor for name, tensor in state.items()}
         score = self.best_score if math.isfinite(self.best_score) else None
         notes = {"best_score": score, "best_step": self.best_step, "sums": self.sums}
-        return Checkpoint(self.step, tensors, notes | {"time": {"seconds": self.seconds, "images": self.images}})
+        spent = {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images}
+        return Checkpoint(self.step, tensors, notes | {"time": spent})
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint as if nothing had happened."""
@@ -189,7 +197,8 @@ class Training:
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
         self.sums = {name: (total, count) for name, (total, count) in checkpoint.notes["sums"].items()}
-        self.seconds, self.images = checkpoint.notes["time"]["seconds"], checkpoint.notes["time"]["images"]
+        spent = checkpoint.notes["time"]
+        self.seconds, self.step_seconds, self.images = spent["seconds"], spent["step_seconds"], spent["images"]
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
         momentum = {
@@ -236,7 +245,7 @@ def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:
     """Stop at the first loss that is no number, and say which."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
-            raise LecoError(
+            raise DivergedError(
                 f"step {step}: the loss of the term {name!r} is {loss} at a learning rate of {rate:g}; "
                 "try a smaller learning rate"
             )

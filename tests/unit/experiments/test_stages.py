@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from leco import LecoError
 from leco.experiments.config import Experiment, experiment
 from leco.experiments.material import Material, make_material
 from leco.experiments.networks import load_network
@@ -96,7 +97,10 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
     run(stages, material, store)
     stage = stages.periods[-1][0]
     folder = tmp_path / "stages" / stage.fingerprint
-    assert json.loads((folder / "config.json").read_text()) == stage.config()
+    config = json.loads((folder / "config.json").read_text())
+    assert config["source"] == "digits-leco, 200 samples a period, tree transition"
+    assert (config["method"], config["seed"], config["training"]["steps"]) == ("lpl+pl/cond", 0, 2)
+    assert config["previous"] == [stages.periods[0][0].fingerprint]
     assert sorted(path.name for path in folder.iterdir()) == [
         *("config.json", "metrics.jsonl", "model.safetensors", "result.json")
     ]
@@ -130,3 +134,62 @@ def test_judging_moves_no_statistics():
     assert 0 <= judge.score(network) <= 1
     assert network.training
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+
+
+def test_the_model_that_was_best_on_validation_is_kept_and_not_the_last(tmp_path, monkeypatch):
+    from leco.experiments.judging import Judge
+
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def worse_and_worse(_: Judge, network: torch.nn.Module) -> float:
+        seen.append({name: tensor.clone() for name, tensor in network.state_dict().items()})
+        return 1.0 / len(seen)
+
+    monkeypatch.setattr(Judge, "score", worse_and_worse)
+    store = Store(tmp_path)
+    _, material, stages = make(SHORT | {"training.steps": "3"}, method="ce", strategy="scratch")
+    stage = stages.periods[-1][0]
+    run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    assert store.require(stage.fingerprint)["best_step"] == 1
+    kept = load_network(stage, material, store).state_dict()
+    assert all(torch.equal(kept[name], seen[0][name]) for name in kept)
+    assert not all(torch.equal(kept[name], seen[-1][name]) for name in kept)
+
+
+def test_one_learning_rate_of_several_may_diverge(tmp_path):
+    store = Store(tmp_path)
+    _, material, stages = make(
+        SHORT | {"training.learning_rate": "1e30, 0.05", "training.steps": "8"}, method="lpl+st-hard"
+    )
+    for stage in stages.stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None, stages.may_diverge(stage))
+    chosen = [choose(candidates, store).training.learning_rate for candidates in stages.periods]
+    assert chosen == [(0.05,), (0.05,)]
+    wild = store.require(stages.periods[1][0].fingerprint)
+    assert "its teacher: step" in wild["diverged"]
+    _, material, alone = make(SHORT | {"training.learning_rate": "1e30", "training.steps": "8"}, method="ce")
+    with pytest.raises(LecoError, match="the loss of the term 'ce' is"):
+        run(alone, material, store)
+
+
+def test_without_history_there_are_no_pseudo_labels_and_no_teacher():
+    stages = make(method="lpl+st-hard/cond", annotation="all-fine")[2]
+    assert [str(stage.method) for stage in stages.stages] == ["ce", "lpl"]
+
+
+def test_lp_ft_trains_the_heads_alone_for_a_tenth_of_the_steps():
+    assert make({"training.steps": "300"}, strategy="lp-ft")[2].periods[1][0].training.head_steps == 30
+
+
+def test_one_pass_or_several_are_the_same_without_batchnorm(tmp_path):
+    losses = []
+    for together, model in (("false", "mlp"), ("true", "mlp"), ("false", "wrn-10-1"), ("true", "wrn-10-1")):
+        store = Store(tmp_path)
+        settings = SHORT | {"training.together": together, "training.model": model}
+        _, material, stages = make(settings, method="lpl+fixmatch", strategy="scratch")
+        run(stages, material, store)
+        stage = stages.periods[-1][0]
+        text = (store.stages / stage.fingerprint / "metrics.jsonl").read_text()
+        losses.append([json.loads(line)["means"]["lpl"] for line in text.splitlines()])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[2] != pytest.approx(losses[3], rel=1e-5)

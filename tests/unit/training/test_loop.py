@@ -137,7 +137,7 @@ def test_the_last_good_checkpoint_is_used_where_a_newer_one_is_broken(tmp_path):
         found, problems = read_checkpoint(tmp_path)
         assert found.step == 20
         assert len(problems) == 1
-        assert "an earlier checkpoint is used" in problems[0]
+        assert "cannot be read" in problems[0]
     write_checkpoint(tmp_path, some_checkpoint(40))  # over the broken one
     assert read_checkpoint(tmp_path)[0].step == 40
     assert len(list(tmp_path.iterdir())) == 2
