@@ -1,7 +1,7 @@
 """What an experiment trains on: a benchmark's samples or the user's own, and what each period may know of them."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ class Material:
     annotated: Callable[[int, Annotation], Annotated]  # of a period
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
+    data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
 
     @property
@@ -69,6 +70,8 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
     benchmark = load(experiment.benchmark, root, experiment.size, experiment.transition)
     split = benchmark.split(experiment.seed)
     everything = torch.arange(len(benchmark.test))
+    starts = (split.fingerprint, f"{benchmark.name} {benchmark.recipe.size}")
+    fingerprint, data = _digests(starts, benchmark.ontology, benchmark.pool, benchmark.test)
     return Material(
         benchmark.name,
         benchmark.recipe.task,
@@ -80,7 +83,8 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
         normaliser(benchmark.recipe.task, benchmark.pool, split.periods[0].train, experiment),
         lambda period, annotation: annotate(split, period, annotation),
         lambda _: everything,
-        _digest(split.fingerprint, benchmark.ontology, benchmark.pool, benchmark.test),
+        fingerprint,
+        data,
         benchmark.evaluated,
     )
 
@@ -100,6 +104,7 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         raise LecoError(f"{data.manifest}: no training sample is labelled in the newest version {ontology.newest.name}")
     histories = [ontology.until(version) for version in versions]
     first = own_annotated(manifest, histories[0], experiment.seed).newest.indices
+    fingerprint, content = _digests((str(experiment.seed), "own"), ontology, samples)
     return Material(
         data.manifest.stem,
         task,
@@ -111,7 +116,8 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         normaliser(task, samples, first, experiment),
         lambda period, _: own_annotated(manifest, histories[period], experiment.seed),
         lambda period: own_test(manifest, histories[period]).indices,
-        _digest(str(experiment.seed), ontology, samples),
+        fingerprint,
+        content,
     )
 
 
@@ -143,12 +149,13 @@ def unit_length(features: Tensor) -> Tensor:
     return 10 * F.normalize(features, dim=1)
 
 
-def _digest(periods: str, ontology: Ontology, *parts: Samples) -> str:
-    digest = hashlib.blake2b(f"{periods} {ontology.fingerprint}".encode(), digest_size=8)
-    for samples in parts:
-        for column in (samples.inputs, *samples.labels.values()):
-            digest.update(_content(column))
-    return digest.hexdigest()
+def _digests(starts: Sequence[str], ontology: Ontology, *parts: Samples) -> list[str]:
+    """A digest of all samples, once for each start."""
+    contents = [_content(column) for samples in parts for column in (samples.inputs, *samples.labels.values())]
+    digests = [hashlib.blake2b(f"{start} {ontology.fingerprint}".encode(), digest_size=8) for start in starts]
+    for digest in digests:
+        digest.update(b"".join(contents))
+    return [digest.hexdigest() for digest in digests]
 
 
 def _content(column: Column) -> bytes:

@@ -21,6 +21,7 @@ from leco.experiments.networks import load_network, make_network
 from leco.experiments.overlays import overlay_sheet
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
+from leco.experiments.summary import summarise
 from leco.methods.terms import terms
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
@@ -68,6 +69,10 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
         result = {
             "stage": str(stage),
             "version": stage.version,
+            "metric": material.metric,
+            "data": material.data,
+            "ontology": material.ontology.fingerprint,
+            "samples": len(material.annotated(stage.period, stage.annotation).newest.indices),
             "best_step": training.best_step,
             "validation_score": training.best_score if judge.has_validation else None,
             "validation": judge.validation(network),
@@ -87,7 +92,10 @@ def run_stage(stage: Stage, material: Material, store: Store, machine: Machine, 
             write_bytes(folder / "model.safetensors", save(weights))
             if material.task == "segmentation" and result["test"] is not None:
                 write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
+            content = json.dumps(material.ontology.to_dict(), ensure_ascii=False).encode()
+            store.keep_ontology(material.ontology.fingerprint, content)
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
+            write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
             store.complete(stage.fingerprint)
     fabric.barrier()
 

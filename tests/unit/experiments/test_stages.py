@@ -98,7 +98,7 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
     folder = tmp_path / "stages" / stage.fingerprint
     assert json.loads((folder / "config.json").read_text()) == stage.config()
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("config.json", "metrics.jsonl", "model.safetensors", "result.json")
+        *("config.json", "metrics.jsonl", "model.safetensors", "result.json", "summary.json")
     ]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
