@@ -149,7 +149,7 @@ def test_the_recipe_is_the_appendixs():
 def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path):
     wanted = experiment(
         "camvid-leco",
-        {"method": "lpl"},
+        {"method": "lpl", "budget": "small"},
         {"training.steps": "2", "training.evaluate_every": "2", "training.batch_size": "4"},
     )
     material, store = make_material(wanted, data_root), Store(tmp_path)

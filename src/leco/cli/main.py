@@ -6,9 +6,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from leco.cli import data, ontology
+from leco.cli import data, ontology, runs
 from leco.cli.grid import grid
 from leco.cli.paper import paper
+from leco.cli.report import report
 from leco.cli.run import run
 from leco.errors import LecoError
 
@@ -23,9 +24,11 @@ app = typer.Typer(
 )
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
+app.add_typer(runs.app, name="runs")
 app.command()(run)
 app.command()(grid)
 app.command()(paper)
+app.command()(report)
 
 
 def _print_version(wanted: bool) -> None:

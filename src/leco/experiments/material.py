@@ -41,6 +41,7 @@ class Material:
     annotated: Callable[[int, Annotation], Annotated]  # of a period
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
+    data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # what to ask for, to have it again
 
@@ -70,6 +71,8 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
     benchmark = load(experiment.benchmark, root, experiment.size, experiment.transition)
     split = benchmark.split(experiment.seed)
     everything = torch.arange(len(benchmark.test))
+    starts = (split.fingerprint, f"{benchmark.name} {benchmark.recipe.size}")
+    fingerprint, data = _digests(starts, benchmark.ontology, benchmark.pool, benchmark.test)
     return Material(
         benchmark.name,
         benchmark.recipe.task,
@@ -81,7 +84,8 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
         normaliser(benchmark.recipe.task, benchmark.pool, split.periods[0].train, experiment),
         lambda period, annotation: annotate(split, period, annotation),
         lambda _: everything,
-        _digest(split.fingerprint, benchmark.ontology, benchmark.pool, benchmark.test),
+        fingerprint,
+        data,
         benchmark.evaluated,
         f"{benchmark.name}, {benchmark.recipe.size} samples a period, {experiment.transition} transition",
     )
@@ -103,6 +107,8 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
     histories = [ontology.until(version) for version in versions]
     annotated = without_leaks([own_annotated(manifest, history, experiment.seed) for history in histories])
     first = annotated[0].newest.indices
+    starts = (f"{data.image_size} {_indices(annotated)} {manifest.split.tolist()}", f"own {data.image_size}")
+    fingerprint, content = _digests(starts, ontology, samples)
     return Material(
         data.manifest.stem,
         task,
@@ -114,7 +120,8 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         normaliser(task, samples, first, experiment),
         lambda period, _: annotated[period],
         lambda period: own_test(manifest, histories[period]).indices,
-        _digest(f"{data.image_size} {_indices(annotated)} {manifest.split.tolist()}", ontology, samples),
+        fingerprint,
+        content,
         source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels",
     )
 
@@ -177,12 +184,13 @@ def unit_length(features: Tensor) -> Tensor:
     return 10 * F.normalize(features, dim=1)
 
 
-def _digest(periods: str, ontology: Ontology, *parts: Samples) -> str:
-    digest = hashlib.blake2b(f"{periods} {ontology.fingerprint}".encode(), digest_size=8)
-    for samples in parts:
-        for column in (samples.inputs, *samples.labels.values()):
-            digest.update(_content(column))
-    return digest.hexdigest()
+def _digests(starts: Sequence[str], ontology: Ontology, *parts: Samples) -> list[str]:
+    """A digest of all samples, once for each start."""
+    contents = [_content(column) for samples in parts for column in (samples.inputs, *samples.labels.values())]
+    digests = [hashlib.blake2b(f"{start} {ontology.fingerprint}".encode(), digest_size=8) for start in starts]
+    for digest in digests:
+        digest.update(b"".join(contents))
+    return [digest.hexdigest() for digest in digests]
 
 
 def _content(column: Column) -> bytes:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from leco.experiments.networks import load_network, make_network
 from leco.experiments.overlays import overlay_sheet
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
+from leco.experiments.summary import summarise
 from leco.methods.terms import terms
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
@@ -60,7 +62,7 @@ def run_stage(
     with store.working(stage.fingerprint) if leads else nullcontext(store.partial / stage.fingerprint) as folder:
         if fabric.broadcast(store.result(stage.fingerprint) is not None):  # another process has just completed it
             if leads:
-                store.discard(stage.fingerprint)
+                shutil.rmtree(folder, ignore_errors=True)
             return
         held_out = material.annotated(stage.period, stage.annotation).validation
         if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
@@ -89,6 +91,10 @@ def run_stage(
         result = {
             "stage": str(stage),
             "version": stage.version,
+            "metric": material.metric,
+            "data": material.data,
+            "ontology": material.ontology.fingerprint,
+            "samples": len(material.annotated(stage.period, stage.annotation).newest.indices),
             "best_step": training.best_step,
             "validation_score": training.best_score if judge.has_validation else None,
             "validation": judge.validation(network),
@@ -107,7 +113,10 @@ def run_stage(
             write_bytes(folder / "model.safetensors", save(weights))
             if material.task == "segmentation" and result["test"] is not None:
                 write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
+            content = json.dumps(material.ontology.to_dict(), ensure_ascii=False).encode()
+            store.keep_ontology(material.ontology.fingerprint, content)
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
+            write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
             store.complete(stage.fingerprint)
     fabric.barrier()
 

@@ -14,6 +14,7 @@ from leco.data.periods import Annotation
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, Training
 from leco.experiments.material import Material
+from leco.experiments.relevance import unused
 from leco.experiments.store import Store
 from leco.methods.method import Method
 from leco.training.handover import Strategy
@@ -134,20 +135,8 @@ def applicable(method: Method, material: Material, period: int, annotation: Anno
 
 def relevant(training: Training, method: Method, strategy: Strategy) -> Training:
     """The settings with those that a stage does not use at their defaults, so that more stages are equal."""
-    unused = []
-    if method.coarse == "ce" and method.pseudo == "none":
-        unused += ["together", "mask_contradictions"]
-    if method.coarse == "ce":
-        unused.append("coarse_on_new")
-    if method.pseudo not in ("pl", "fixmatch"):
-        unused += ["threshold", "soft"]
-    if method.pseudo != "st-soft":
-        unused.append("st_soft_filtered")
-    if strategy != "lp-ft":
-        unused.append("head_steps")
-    if strategy != "scratch":
-        unused.append("pretrained")
-    return training.model_copy(update={name: Training.model_fields[name].default for name in unused})
+    names = unused(method.coarse, method.pseudo, strategy)
+    return training.model_copy(update={name: Training.model_fields[name].default for name in names})
 
 
 def choose(candidates: Sequence[Stage], store: Store) -> Stage:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from leco.errors import LecoError
+from leco.ontology.files import write_bytes
 
 
 class Store:
     """The stages below a folder of runs."""
 
     def __init__(self, runs: Path) -> None:
-        self.stages, self.partial = runs / "stages", runs / "partial"
+        self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
 
     def result(self, fingerprint: str) -> dict[str, Any] | None:
         """What a complete stage found; None if it is not complete."""
@@ -58,9 +59,34 @@ class Store:
             if not folder.exists():
                 (self.partial / f"{fingerprint}.lock").unlink(missing_ok=True)
 
-    def discard(self, fingerprint: str) -> None:
-        """Remove the folder of a stage that is complete elsewhere."""
-        shutil.rmtree(self.partial / fingerprint, ignore_errors=True)
+    def is_running(self, fingerprint: str) -> bool:
+        """Whether a process is working on a stage."""
+        try:
+            with (self.partial / f"{fingerprint}.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def discard(self, folder: Path) -> None:
+        """Delete the folder of one stage, unless a process is working on it; what links lead to is left alone."""
+        inside = folder.parent in (self.stages, self.partial) and folder.name not in ("", ".", "..")
+        if not inside or folder.is_symlink() or not folder.is_dir():
+            raise LecoError(f"{folder}: is no folder of a stage; it is left alone")
+        if folder.parent == self.stages:
+            shutil.rmtree(folder)
+            return
+        with self.working(folder.name):  # so that no other process starts meanwhile
+            shutil.rmtree(folder)
+
+    def keep_ontology(self, fingerprint: str, content: bytes) -> None:
+        """Keep an ontology, once for all stages that use it."""
+        path = self.ontologies / f"{fingerprint}.json"
+        if not path.is_file():
+            self.ontologies.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, content)
 
     def complete(self, fingerprint: str) -> None:
         """Move a finished stage to where others find it; what it no longer needs goes last."""

@@ -6,8 +6,10 @@ network with one hidden layer, 300 steps of 64. Test mAcc in %, eight seeds, a m
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from leco.experiments.config import Experiment, experiment
+if TYPE_CHECKING:
+    from leco.experiments.config import Experiment
 
 SIZE, SEEDS = 60, 8
 
@@ -21,8 +23,10 @@ class Chapter:
     strategy: str = "finetune"
     annotation: str = "label-new"
 
-    def experiment(self, seed: int) -> Experiment:
+    def experiment(self, seed: int) -> "Experiment":
         """What is trained for it."""
+        from leco.experiments.config import experiment  # reports tell the story without it
+
         cell = {"method": self.method, "strategy": self.strategy, "annotation": self.annotation}
         return experiment("digits-leco", {**cell, "seed": seed, "size": SIZE}, {})
 

@@ -71,7 +71,8 @@ def compare(better: Scores, worse: Scores) -> Comparison:
     if len(pairs) < 2:
         return Comparison(gain, None, len(pairs), None)
     spread = statistics.stdev(differences)
-    p = float(ttest_rel(*zip(*pairs, strict=True)).pvalue) if spread else (0.0 if gain else 1.0)
+    alike = spread < 1e-9  # all differences are one, but for rounding, of which scipy warns
+    p = (0.0 if abs(gain) > 1e-9 else 1.0) if alike else float(ttest_rel(*zip(*pairs, strict=True)).pvalue)
     return Comparison(gain, spread, len(pairs), p)
 
 

@@ -1,0 +1,23 @@
+"""Which settings a stage uses; in words alone, so that reports need not import torch."""
+
+
+def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
+    """The settings of `Training` that a stage does not use, by the parts of its method and its strategy.
+
+    >>> unused("lpl", "st-hard", "finetune")
+    ['threshold', 'soft', 'st_soft_filtered', 'head_steps', 'pretrained']
+    """
+    found = []
+    if coarse == "ce" and pseudo == "none":
+        found += ["together", "mask_contradictions"]
+    if coarse == "ce":
+        found.append("coarse_on_new")
+    if pseudo not in ("pl", "fixmatch"):
+        found += ["threshold", "soft"]
+    if pseudo != "st-soft":
+        found.append("st_soft_filtered")
+    if strategy != "lp-ft":
+        found.append("head_steps")
+    if strategy != "scratch":
+        found.append("pretrained")
+    return found

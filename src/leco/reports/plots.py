@@ -1,0 +1,151 @@
+"""Figures as SVG text: transparent, colours that the colour-blind tell apart, ink that follows light and dark."""
+
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leco.reports.details import ClassScore, Mistakes, Point
+
+# Okabe and Ito's colours, without those that are lost on white or on black; a line style and a marker for each.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_INK = "#010203"  # stands for the colour of text, until the figure is written
+_STYLE = (
+    "<style>svg{color:#1b1f24}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}"
+    "text{font-family:system-ui,sans-serif}</style>"
+)
+_WIDTH = 6.4
+
+
+def curves(lines: Mapping[str, Sequence[Point]], ylabel: str, percent: bool = True) -> str:
+    """A line for each cell, over steps."""
+    figure, axes = _figure(3.1)
+    for number, (name, points) in enumerate(lines.items()):
+        values = [100 * point.value if percent else point.value for point in points]
+        _line(axes, number, [point.step for point in points], values, name)
+    axes.set_xlabel("step")
+    axes.set_ylabel(ylabel)
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def classes_dots(cells: Mapping[str, Sequence[ClassScore]], xlabel: str) -> str:
+    """A row for each class, a mark for each cell: for few classes."""
+    names = [found.name for found in next(iter(cells.values()))]
+    figure, axes = _figure(0.24 * len(names) + 1.2)
+    for number, (cell, scores) in enumerate(cells.items()):
+        places = [len(names) - 1 - names.index(s.name) for s in scores if s.name in names]
+        values = [100 * s.value for s in scores if s.name in names]
+        style = {"marker": _MARKERS[number % 6], "color": _COLOURS[number % 6], "markersize": 6, "alpha": 0.85}
+        axes.plot(values, places, linestyle="none", label=_plain(cell), **style)
+    axes.set_yticks(range(len(names)), [_short(name) for name in reversed(names)])
+    axes.grid(axis="y", color="#808080", alpha=0.25, linewidth=0.6)
+    axes.set_xlabel(xlabel)
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def classes_sorted(cells: Mapping[str, Sequence[ClassScore]], ylabel: str) -> str:
+    """The classes of each cell from its best to its worst: for many classes."""
+    figure, axes = _figure(3.1)
+    for number, (cell, scores) in enumerate(cells.items()):
+        values = sorted((100 * found.value for found in scores), reverse=True)
+        _line(axes, number, range(1, len(values) + 1), values, cell, marks=False)
+    axes.set_xlabel("classes, best first in each cell")
+    axes.set_ylabel(ylabel)
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def by_support(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str) -> str:
+    """A line for each cell over groups of classes, rarest first."""
+    figure, axes = _figure(3.1)
+    names = [name for name, _ in next(iter(cells.values()))]
+    for number, (cell, values) in enumerate(cells.items()):
+        _line(axes, number, range(len(values)), [100 * value for _, value in values], cell)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlabel("groups of classes by how often they are tested")
+    axes.set_ylabel(ylabel)
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
+    """A bar for each row: right, wrong but right at the older version, wrong there too."""
+    figure, axes = _figure(0.32 * len(rows) + 1.2)
+    names = list(rows)
+    left = [0.0] * len(names)
+    kinds = (
+        ("right", "#0072b2", ""),
+        (f"wrong, but right at {older}", "#e69f00", "//"),
+        ("wrong there too", "#999999", ".."),
+    )
+    for (label, colour, hatch), part in zip(kinds, ("right", "within", "outside"), strict=True):
+        widths = [100 * getattr(rows[name], part) for name in names]
+        places = range(len(names) - 1, -1, -1)
+        axes.barh(
+            places, widths, 0.66, left, color=colour, hatch=hatch, edgecolor=_INK, linewidth=0.3, label=_plain(label)
+        )
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(names)), [_short(name) for name in reversed(names)])
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("% of what was tested")
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], name: str, marks: bool = True) -> None:
+    style = {"color": _COLOURS[number % 6], "linestyle": _LINES[number % 6], "linewidth": 1.8}
+    marker = _MARKERS[number % 6] if marks and len(x) <= 40 else None
+    axes.plot(list(x), list(y), marker=marker, markersize=4.5, label=_plain(name), **style)
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "leco"})
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#808080")
+    axes.tick_params(colors="#808080", labelcolor=_INK, labelsize=9)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.grid(axis="x", color="#808080", alpha=0.2, linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    if handles:
+        columns = 1 if max(map(len, names)) > 30 and len(names) > 2 else min(3, len(names))
+        options = {"ncols": columns, "frameon": False, "labelcolor": _INK, "fontsize": 9}
+        figure.legend(handles, names, loc="outside upper left", **options)
+
+
+def _plain(text: str) -> str:
+    """A name that matplotlib shows as it is: no formula, and no leading underscore, which would hide it."""
+    text = "".join(c for c in text if c.isprintable()).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def _short(name: str, most: int = 28) -> str:
+    return _plain(name if len(name) <= most else name[: most - 1] + "…")
+
+
+def _written(figure: Any) -> str:
+    text = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts have what matplotlib's lack
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    start = svg.index("<svg")
+    end = svg.index(">", start) + 1
+    return svg[start:end] + _STYLE + svg[end:].replace(_INK, "currentColor")
