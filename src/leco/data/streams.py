@@ -1,7 +1,7 @@
 """Endless batches, found from the step alone: the same on any number of workers or ranks, and after a restart."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
@@ -208,4 +208,12 @@ def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     remaining = range(max(start, 0), len(steps))
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
         return (steps[step] for step in remaining)
-    return iter(DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers))
+    return _plainly(DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers))
+
+
+def _plainly(batches: Iterable[Step]) -> Iterator[Step]:
+    """Pass on the errors of workers without the traceback that torch puts around them."""
+    try:
+        yield from batches
+    except LecoError as error:
+        raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None

@@ -28,7 +28,9 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-LearningRates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], BeforeValidator(_listed), Field(min_length=1)]
+LearningRates = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_listed), Field(min_length=1)
+]
 
 
 class Training(BaseModel):
@@ -38,10 +40,10 @@ class Training(BaseModel):
 
     model: str = "wrn-28-2"
     pretrained: bool = False
-    steps: int = Field(160_000, ge=1)
-    batch_size: int = Field(128, ge=2)  # where history is used, half of it is history (K = M)
+    steps: int = Field(160_000, ge=1, le=10**9)
+    batch_size: int = Field(128, ge=2, le=2**16)  # where history is used, half of it is history (K = M)
     learning_rate: LearningRates = (0.06,)  # of several, the best on validation is chosen, in each period
-    weight_decay: float = Field(5e-4, ge=0)
+    weight_decay: float = Field(5e-4, ge=0, le=1e6)
     momentum: float = Field(0.9, ge=0, lt=1)
     nesterov: bool = False
     schedule: Literal["cosine", "poly"] = "cosine"
@@ -69,7 +71,9 @@ class Training(BaseModel):
     @model_validator(mode="after")
     def _even_batch(self) -> "Training":
         if self.batch_size % 2:
-            raise ValueError("batch_size must be even: half of it is history")
+            raise ValueError(f"batch_size must be even, not {self.batch_size}: half of it is history")
+        if self.head_steps >= self.steps:
+            raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         if not 0 < self.scale[0] <= self.scale[1]:

@@ -128,7 +128,7 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
 
 def _checked(data: OwnData, ontology: Ontology) -> Manifest:
     try:
-        return read_manifest(data.manifest, ontology, decode=False)[0]
+        return read_manifest(data.manifest, ontology)[0]  # looks into every file
     except LecoError as error:
         headline, *more = str(error).split("\n")
         remedy = f"; `leco data check {data.manifest} --ontology {data.ontology}` lists all problems" if more else ""
@@ -158,7 +158,7 @@ def _indices(periods: Sequence[Annotated]) -> str:
 
 def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:
     if task == "features":
-        return feature_views(samples.inputs.read(train).std(dim=0))
+        return feature_views(samples.inputs.read(train).std(dim=0, correction=0))
     return segmentation_views() if task == "segmentation" else view_set("cifar")
 
 
@@ -174,9 +174,19 @@ def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment)
     if experiment.training.pretrained:
         mean, std = input_statistics(experiment.training.model)
     else:
-        sample = pool.inputs.read(train[:2_000]).float()
-        mean, std = sample.mean(dim=(0, 2, 3)) / 255, sample.std(dim=(0, 2, 3)).clamp(min=1e-6) / 255
+        mean, std = _channel_statistics(pool, train[:2_000])
     return partial(normalise, mean=mean, std=std)
+
+
+def _channel_statistics(pool: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the pixels, in [0, 1]; a few images at a time, as they may be large."""
+    sums, squares, count = torch.zeros(1).double(), torch.zeros(1).double(), 0
+    for ids in indices.split(32):  # type: ignore[no-untyped-call]
+        images = pool.inputs.read(ids).double() / 255
+        sums, squares = sums + images.sum(dim=(0, 2, 3)), squares + images.square().sum(dim=(0, 2, 3))
+        count += images.numel() // images.shape[1]
+    mean = sums / count
+    return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
 
 
 def unit_length(features: Tensor) -> Tensor:

@@ -48,4 +48,14 @@ def build_network(stage: Stage, material: Material, pretrained: bool) -> AnyNetw
     versions = ontology.versions if stage.method.coarse == "joint" else (ontology.newest,)
     if material.task == "segmentation":
         return build_segmenter(stage.training.model, versions, pretrained)
-    return Network(build_backbone(stage.training.model, material.shape, pretrained), versions)
+    backbone = build_backbone(stage.training.model, material.shape, pretrained)
+    try:
+        with torch.no_grad():
+            backbone.eval()(torch.zeros(1, *material.shape))
+    except Exception as error:  # an assertion, a map that has become too small
+        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        size = " x ".join(map(str, material.shape))
+        raise LecoError(
+            f"{stage.training.model} does not take inputs of {size} ({problem}); choose another model"
+        ) from None
+    return Network(backbone.train(), versions)

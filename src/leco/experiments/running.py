@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ from safetensors.torch import save
 
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
+from leco.errors import LecoError
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network, make_network
@@ -30,7 +32,6 @@ from leco.training.devices import make_fabric
 from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
-_SAVE_EVERY = float(os.environ.get("LECO_SAVE_EVERY", "30"))  # seconds between checkpoints
 Watch = Callable[[Stage, Report], object]
 
 
@@ -133,6 +134,7 @@ def _train(
     stage: Stage, training: Training, folder: Path, machine: Machine, fabric: Fabric, watch: Watch
 ) -> dict[str, float]:
     """Train to the end, or until asked to stop, saving now and then; return the last means."""
+    save_every = seconds_between_checkpoints()
     saved, means = time.monotonic(), _last_means(folder / "metrics.jsonl")
     leads = fabric.is_global_zero
     with (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics:
@@ -147,12 +149,24 @@ def _train(
                     metrics.flush()
             # All processes stop after the same step.
             stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
-            if leads and (stop or time.monotonic() - saved > _SAVE_EVERY):
+            if leads and (stop or time.monotonic() - saved > save_every):
                 write_checkpoint(folder, training.checkpoint())
                 saved = time.monotonic()
             if stop:
                 raise Stopped
     return means
+
+
+def seconds_between_checkpoints() -> float:
+    """Half a minute, or what LECO_SAVE_EVERY says."""
+    text = os.environ.get("LECO_SAVE_EVERY", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise LecoError(f"LECO_SAVE_EVERY={text}: say a number of seconds, such as 30")
+    return seconds
 
 
 def _last_means(metrics: Path) -> dict[str, float]:
@@ -165,9 +179,16 @@ def _last_means(metrics: Path) -> dict[str, float]:
 def forget_after(metrics: Path, step: int) -> None:
     """Drop the lines that a killed run wrote after its last checkpoint: those steps are made again."""
     if metrics.is_file():
-        lines = metrics.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-        write_bytes(metrics, "".join(kept).encode())
+        kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
+        write_bytes(metrics, b"".join(kept))
+
+
+def _step(line: bytes) -> int:
+    """The step of a whole line of metrics, -1 for a broken one."""
+    try:
+        return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
 
 
 def make_training(

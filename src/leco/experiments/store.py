@@ -26,7 +26,12 @@ class Store:
         path = self.stages / fingerprint / "result.json"
         if not path.is_file():
             return None
-        found: dict[str, Any] = json.loads(path.read_text())
+        try:
+            found = json.loads(path.read_bytes())
+            if not isinstance(found, dict) or not {"stage", "version", "test"} <= found.keys():
+                raise ValueError("it lacks what a result has")
+        except (OSError, ValueError) as error:
+            raise LecoError(f"{path}: is damaged ({error}); delete its folder to train the stage anew") from None
         return found
 
     def require(self, fingerprint: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **option
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # whatever the hub, the network or the file system raises
         if not pretrained:
-            raise
+            raise LecoError(f"{name} cannot be made: {str(error).splitlines()[0]}") from None
         problem = str(error).split("\n")[0]
         remedy = "check the network, or train without pretrained weights"
         raise LecoError(f"the pretrained weights of {name} could not be had ({problem}); {remedy}") from None
