@@ -190,7 +190,7 @@ def test_a_head_trains_on_a_single_image():
         ("wrn-28-2", "is no backbone"),
         ("vit_tiny_patch16_224", "vit_tiny_patch16_224 gives no feature maps of images of any size; choose"),
         ("mambaout_femto", "mambaout_femto gives no feature maps"),  # (n, h, w, c)
-        ("convmixer_768_32", "convmixer_768_32 gives no feature maps"),
+        ("convmixer_768_32", "convmixer_768_32 cannot be made"),
     ],
 )
 def test_networks_that_will_not_do_are_refused(name, message):
