@@ -59,10 +59,10 @@ class Training(BaseModel):
     st_soft_filtered: bool = False  # st-soft always filtered
     precision: Precision = "32-true"
     # Segmentation (appendix C): the longer edge is scaled to `base_size` times a factor, and a square is cropped.
-    crop: int = Field(720, ge=16)
-    base_size: int = Field(2_200, ge=16)
+    crop: int = Field(720, ge=8)
+    base_size: int = Field(2_200, ge=8)
     scale: tuple[float, float] = (0.5, 2.1)
-    window: int = Field(720, ge=16)  # of inference; windows overlap by a third
+    window: int = Field(720, ge=8)  # of inference; windows overlap by a third
     coarse_on_new: bool = True  # joint and lpl also on the new samples
     mask_contradictions: bool = False  # drop old labels that contradict new ones; needs both, as benchmarks have
     # Where a period starts from the one before, if it has other rates.
