@@ -31,8 +31,8 @@ def own(tmp_path: Path) -> Path:
         rows.append(f"{name},{coarse if old else fine},{'v1' if old else 'v2'},{split}")
     (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "experiment.yaml").write_text(
-        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 8}\nmethod: lpl+st-hard/cond\n"
-        "training: {model: mlp, steps: 60, evaluate_every: 20}\n"
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 16}\nmethod: lpl+st-hard/cond\n"
+        "training: {model: mlp, steps: 200, evaluate_every: 100}\n"
     )
     return tmp_path
 
@@ -71,7 +71,7 @@ def test_what_own_data_are_split_into_makes_another_stage(own):
     assert name() != before
     (own / "labels.csv").write_text(text)
     (own / "experiment.yaml").write_text(
-        (own / "experiment.yaml").read_text().replace("image_size: 8", "image_size: 16")
+        (own / "experiment.yaml").read_text().replace("image_size: 16", "image_size: 8")
     )
     assert name() != before
 

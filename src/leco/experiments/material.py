@@ -19,7 +19,7 @@ from leco.data.own import own_annotated, own_samples, own_test
 from leco.data.periods import Annotated, Annotation, Part, annotate
 from leco.data.samples import Column, InMemory, Samples
 from leco.data.views import normalise
-from leco.data.views.sets import ViewSet, feature_views, segmentation_views, view_set
+from leco.data.views.sets import ViewSet, feature_views, image_views, segmentation_views
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, OwnData
 from leco.models.backbones import input_statistics
@@ -159,7 +159,9 @@ def _indices(periods: Sequence[Annotated]) -> str:
 def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:
     if task == "features":
         return feature_views(samples.inputs.read(train).std(dim=0, correction=0))
-    return segmentation_views() if task == "segmentation" else view_set("cifar")
+    return (
+        segmentation_views() if task == "segmentation" else image_views(int(samples.inputs.read(train[:1]).shape[-1]))
+    )
 
 
 def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment) -> Callable[[Tensor], Tensor]:

@@ -21,6 +21,12 @@ class ViewSet:
     evaluate: View
 
 
+def image_views(side: int) -> ViewSet:
+    """CIFAR's views for images of another size: shifts by up to an eighth of the side, as there."""
+    padding = max(1, side // 8)
+    return ViewSet(partial(weak, padding=padding), partial(strong, padding=padding), unchanged)
+
+
 def segmentation_views() -> ViewSet:
     """Views of crops that were made before (`JointCrop`), which is all that HRNet's training does."""
     return ViewSet(unchanged, unchanged, unchanged)
