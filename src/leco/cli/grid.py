@@ -46,13 +46,16 @@ def grid(
 
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
-    from leco.experiments.engine import Graph, engine_of
+    from leco.experiments.engine import Graph, engine_of, material_of
+    from leco.experiments.networks import build_network
     from leco.experiments.store import Store
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     wanted = _experiments(source, cells, _seeds(seeds), {"budget": budget, "size": size}, pairs(settings or []))
     graph = Graph.of(wanted, data)
+    first = graph.plans[0].stages[0]
+    build_network(first, material_of(wanted[0], data), pretrained=False)  # refuses a model that will not do
     missing = graph.missing(Store(runs))
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "

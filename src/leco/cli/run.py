@@ -57,6 +57,7 @@ def run(
     """
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
+    from leco.experiments.networks import build_network
     from leco.experiments.running import Machine, Stopped
     from leco.experiments.stages import plan
     from leco.experiments.stopping import stoppable
@@ -69,6 +70,7 @@ def run(
     wanted = experiment(source, changes, pairs(settings or []))
     material = make_material(wanted, data)
     stages, store = plan(wanted, material), Store(runs)
+    build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
     if _leads():
         _print_plan(wanted, material, stages, to_do)
