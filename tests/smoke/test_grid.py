@@ -64,9 +64,7 @@ def test_a_killed_worker_is_replaced_and_its_stage_goes_on(tmp_path):
     command += ["--jobs", "2", "--set", "training.steps=400", "--runs", str(tmp_path / "runs")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("runs/partial/*/checkpoint-*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(process, tmp_path, "runs/partial/*/checkpoint-*")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     workers = [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
     os.kill(int(workers[0]), signal.SIGKILL)
@@ -109,15 +107,47 @@ def test_a_wrong_grid_is_refused(case, tmp_path):
     assert_refused(["grid", "digits-leco", *arguments], message, tmp_path)
 
 
-def test_the_ray_engine_finds_what_the_local_one_finds(tmp_path):
+@pytest.mark.slow
+def test_the_ray_engine_finds_what_the_local_one_finds_though_a_worker_is_killed(tmp_path):
     pytest.importorskip("ray", reason="ray is an extra")
-    arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0"]
-    for engine in ("local", "ray"):
-        result = grid(*arguments, "--engine", engine, "--runs", tmp_path / engine)
-        assert result.returncode == 0, result.stderr
+    arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--set", "training.steps=400"]
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2", "TMPDIR": str(tmp_path / "disk")}
+    environment["RAY_TMPDIR"] = "/tmp"  # the paths of sockets must be short
+    (tmp_path / "disk").mkdir()
+    on_ray = [*command, "--engine", "ray", "--runs", f"local://{tmp_path}/ray"]  # an address
+    with subprocess.Popen(
+        on_ray, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        working = wait_for(process, tmp_path, "disk/leco-*/*/partial/*/checkpoint-*")
+        worker = holder(working.parent.with_suffix(".lock"))
+        os.kill(worker, signal.SIGKILL)
+        _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    locally = subprocess.run([*command, "--runs", str(tmp_path / "local")], env=environment, capture_output=True)
+    assert locally.returncode == 0, locally.stderr
+    assert len(stages(tmp_path / "ray")) == 6
     assert stages(tmp_path / "local") == stages(tmp_path / "ray")
     for name in stages(tmp_path / "local"):
         found = [
             json.loads((tmp_path / e / "stages" / name / "result.json").read_text())["test"] for e in ("local", "ray")
         ]
         assert found[0] == found[1]
+
+
+def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> Path:
+    while not (found := sorted(folder.glob(pattern))):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    return found[0]
+
+
+def holder(path: Path) -> int:
+    """The process that has a file open."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(link.readlink() == path for link in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError(f"nobody has {path} open")

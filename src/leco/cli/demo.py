@@ -62,23 +62,18 @@ def _tell_idea(ontology: "Ontology") -> None:
 
 
 def _train(graph: "Graph", root: Path, runs: Path) -> None:
-    from rich.console import Console
-    from rich.progress import track
-
+    from leco.cli.grid_view import watch
     from leco.errors import LecoError
     from leco.experiments.engine import run_locally
-    from leco.experiments.store import Store
 
-    missing = graph.missing(Store(runs))
+    missing = graph.missing(runs)
     shared = graph.wanted - len(graph.stages)
     echo(f"   {graph.wanted} trainings, {shared} of them shared with others: {len(missing)} to do\n")
     if not missing:
         return
-    console = Console(stderr=True)
-    steps = run_locally(graph, root, runs, jobs=min(4, os.cpu_count() or 1), device="cpu")
-    for now in track(steps, "   training", total=len(missing), console=console, disable=not console.is_terminal):
-        for problem in now.failed.values():
-            raise LecoError(f"a training failed: {problem}")
+    states = run_locally(graph, root, runs, jobs=min(4, os.cpu_count() or 1), device="cpu")
+    for problem in watch(states, len(missing), str(runs)).failed.values():
+        raise LecoError(f"a training failed: {problem}")
 
 
 def _collect(graph: "Graph", runs: Path, chapters: "list[Chapter]") -> "dict[str, dict[Chapter, Scores]]":

@@ -14,7 +14,6 @@ from leco.errors import LecoError
 
 if TYPE_CHECKING:
     from leco.experiments.config import Experiment
-    from leco.experiments.engine import Graph, Progress
 
 _MOST_FAILURES = 10  # that are listed
 
@@ -38,7 +37,9 @@ def grid(
     ] = "local",
     jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, which share the cores.")] = os.cpu_count() or 1,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
+    runs: Annotated[
+        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, that keeps what was trained.")
+    ] = "runs",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be trained.")] = False,
 ) -> None:
@@ -46,9 +47,9 @@ def grid(
 
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
+    from leco.cli.grid_view import watch
     from leco.experiments.engine import Graph, engine_of, material_of
     from leco.experiments.networks import build_network
-    from leco.experiments.store import Store
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
@@ -56,7 +57,7 @@ def grid(
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
     build_network(first, material_of(wanted[0], data), pretrained=False)  # refuses a model that will not do
-    missing = graph.missing(Store(runs))
+    missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
         f"{len(graph.stages):,} distinct, {len(graph.stages) - len(missing):,} there, {len(missing):,} to train"
@@ -65,11 +66,11 @@ def grid(
         return
     started = time.monotonic()
     try:
-        final = _watch(run_all(graph, data, runs, jobs, device), graph, len(missing))
+        final = watch(run_all(graph, data, runs, jobs, device), len(missing), runs)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on with what is missing", err=True)
         raise
-    typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, kept in {runs / 'stages'}")
+    typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, kept in {runs}/stages")
     if final.failed:
         rows = [[name, str(graph.stages[name]), why] for name, why in list(final.failed.items())[:_MOST_FAILURES]]
         print_table(["stage", "what", "problem"], rows)
@@ -118,27 +119,3 @@ def _experiments(
         for seed in seeds
         for method, strategy, annotation in cells
     ]
-
-
-def _watch(steps: Any, graph: "Graph", total: int) -> "Progress":
-    """Show how far a grid is, and how much longer it takes."""
-    from rich import progress as bars
-    from rich.console import Console
-
-    columns = (
-        *(bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn()),
-        bars.TextColumn("{task.description}"),
-    )
-    console = Console(stderr=True)
-    state: Any = None
-    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=total)
-        for state in steps:
-            ended = len(state.done) + len(state.failed) + len(state.skipped)
-            last = graph.stages[state.done[-1]] if state.done else ""
-            failed = f", {len(state.failed)} failed" if state.failed else ""
-            progress.update(task, completed=ended, description=f"last: {last}{failed}")
-            if not console.is_terminal and (ended % max(1, total // 20) == 0 or ended == total):
-                typer.echo(f"{ended:,} of {total:,} ended{failed}", err=True)
-    final: Progress = state
-    return final

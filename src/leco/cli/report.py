@@ -9,7 +9,9 @@ from leco.errors import LecoError, nearest
 
 
 def report(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="Folder that keeps what was trained.")] = Path("runs"),
+    runs: Annotated[
+        str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs, of what was trained.")
+    ] = "runs",
     output: Annotated[
         Path, typer.Option("-o", "--output", help="A file that ends in .html, .md, .tex or .csv.")
     ] = Path("report.html"),
@@ -19,12 +21,13 @@ def report(
     if output.suffix not in formats:
         raise LecoError(f"{output}: the ending says which format is meant{nearest(output.suffix, formats)}")
 
+    from leco.experiments.remote import at_hand
     from leco.ontology.files import write_text
     from leco.reports.formats import to_csv, to_latex, to_markdown
     from leco.reports.report import make_report
     from leco.reports.stored import read_store
 
-    made = make_report(read_store(runs))
+    made = make_report(read_store(at_hand(runs)))
     if output.suffix == ".html":
         from leco.reports.page import to_html
 

@@ -29,17 +29,21 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 _Runs = Annotated[Path, typer.Argument(metavar="RUNS", help="Folder that keeps what was trained.")]
+_Store = Annotated[
+    str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs, of what was trained.")
+]
 
 
 @app.command("list")
 def list_runs(
-    runs: _Runs = Path("runs"),
+    runs: _Store = "runs",
     most: Annotated[int, typer.Option("--most", min=0, help="Stages to show; 0 shows all.")] = 50,
 ) -> None:
     """List stages: those that run or were stopped, then the newest. `leco runs RUNS` does the same."""
+    from leco.experiments.remote import at_hand
     from leco.reports.listing import list_stages
 
-    lines = list_stages(runs)
+    lines = list_stages(at_hand(runs))
     shown = lines[:most] if most else lines
     _print_lines(shown)
     if len(shown) < len(lines):

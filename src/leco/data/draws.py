@@ -53,7 +53,8 @@ class Draws:
 
     def normal(self, name: str, count: int = 1) -> Tensor:
         """`count` standard normal numbers for each sample: (n, count), float32, one of 65,536 quantiles each."""
-        return _quantiles(self.ids.device)[self.levels(name, count)]
+        levels = self.levels(name, count)
+        return _quantiles(self.ids.device).index_select(0, levels.view(-1)).view(levels.shape)
 
     def branch(self, name: str) -> "Draws":
         """Draws independent of these, so that a weak and a strong view of one sample are cropped differently."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import torch
 from leco.errors import LecoError, nearest
 from leco.experiments.config import Experiment, Training
 from leco.experiments.material import Material, make_material
+from leco.experiments.remote import Remote, is_url, local_path
 from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import Plan, Stage, plan
 from leco.experiments.stopping import stoppable
@@ -45,14 +46,17 @@ class Graph:
                 needed_by.setdefault(stage.fingerprint, experiment)
         return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans))
 
-    def missing(self, store: Store) -> list[str]:
-        """What is not trained yet."""
+    def missing(self, runs: str | Path) -> list[str]:
+        """What is not trained yet in a store, which may be at an address."""
+        if is_url(runs):
+            there = set(Remote(str(runs)).complete())
+            return [name for name in self.stages if name not in there]
+        store = Store(local_path(runs))
         return [name for name in self.stages if store.result(name) is None]
 
     def needs(self, name: str) -> list[str]:
         """The stages that must be complete before this one."""
-        stage = self.stages[name]
-        return [s.fingerprint for s in (*stage.previous, *([stage.teacher] if stage.teacher else []))]
+        return [stage.fingerprint for stage in needed(self.stages[name])]
 
     def followers(self, name: str) -> list[str]:
         """The stages that need one, directly or through others."""
@@ -63,29 +67,34 @@ class Graph:
         return list(found)[1:]
 
 
+def needed(stage: Stage) -> list[Stage]:
+    """The stages that one starts from, or learns from."""
+    return [*stage.previous, *([stage.teacher] if stage.teacher else [])]
+
+
 @dataclass
 class Progress:
     """The state of a grid: which stages wait, run, are done, failed, or cannot run because another failed."""
 
     graph: Graph
     waiting: dict[str, None]
-    running: set[str] = field(default_factory=set)
+    running: dict[str, float] = field(default_factory=dict)  # since when, of the monotonic clock
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)  # and why
     skipped: list[str] = field(default_factory=list)
 
     def start(self, most: int) -> Iterable[str]:
         """Take up to `most` stages whose needs are met."""
-        unfinished = self.waiting.keys() | self.running
+        unfinished = self.waiting.keys() | self.running.keys()
         free = [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
         for name in free[:most]:
             del self.waiting[name]
-            self.running.add(name)
+            self.running[name] = time.monotonic()
             yield name
 
     def finish(self, name: str, problem: str | None = None) -> None:
         """Note how a stage ended; what needs one that failed is skipped."""
-        self.running.discard(name)
+        self.running.pop(name, None)
         if problem is None:
             self.done.append(name)
             return
@@ -96,9 +105,13 @@ class Progress:
                 self.skipped.append(follower)
 
 
-def run_locally(graph: Graph, root: Path, runs: Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
-    """Train what is missing in `jobs` processes, yielding after each stage; one that fails stops only its followers."""
-    progress = Progress(graph, dict.fromkeys(graph.missing(Store(runs))))
+def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
+    """Train what is missing in `jobs` processes, yielding first, and after each stage.
+
+    A stage that fails stops only its followers.
+    """
+    progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
+    yield progress
     attempts: dict[str, int] = {}
     while progress.waiting:
         with _workers(jobs) as pool:
@@ -122,7 +135,7 @@ def run_locally(graph: Graph, root: Path, runs: Path, jobs: int, device: str = "
 
 def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]) -> None:
     for name in names:
-        progress.running.discard(name)
+        progress.running.pop(name, None)
         if attempts[name] < _ATTEMPTS:
             progress.waiting[name] = None
         else:
@@ -146,15 +159,24 @@ def _enter_worker(threads: int, parent: int) -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def train(experiment: Experiment, name: str, root: Path, runs: Path, device: str) -> None:
-    """Train one stage of an experiment in this process."""
+def train(experiment: Experiment, name: str, root: Path, runs: str | Path, device: str) -> None:
+    """Train one stage of an experiment in this process; what it needs is complete in the store."""
     material = material_of(experiment, root)
     planned = plan(experiment, material)
     stage = next((s for s in planned.stages if s.fingerprint == name), None)
     if stage is None:
         raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
     with stoppable() as stop:
-        run_stage(stage, material, Store(runs), Machine(device, stop=stop), lambda *_: None, planned.may_diverge(stage))
+        machine = Machine(device, stop=stop)
+        if not is_url(runs):
+            run_stage(stage, material, Store(local_path(runs)), machine, lambda *_: None, planned.may_diverge(stage))
+            return
+        remote = Remote(str(runs))
+        remote.fetch(other.fingerprint for other in needed(stage))
+        remote.fetch_checkpoint(name)
+        machine = replace(machine, saved=remote.put_checkpoint)
+        run_stage(stage, material, remote.store, machine, lambda *_: None, planned.may_diverge(stage))
+        remote.put(name)
 
 
 def material_of(experiment: Experiment, root: Path) -> Material:
@@ -169,7 +191,7 @@ def _material(experiment: Experiment, root: Path) -> Material:
     return make_material(experiment, root)
 
 
-Engine = Callable[[Graph, Path, Path, int, str], Iterator[Progress]]
+Engine = Callable[[Graph, Path, str | Path, int, str], Iterator[Progress]]
 
 
 def engine_of(name: str) -> Engine:

@@ -23,7 +23,7 @@ def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) ->
     if task == "segmentation":
         return _segmentation(benchmark, small)
     if task == "features":
-        return _FEATURES | {"steps": 600 if small else 2_000}
+        return _FEATURES | {"steps": 250 if small else 2_000}
     if task == "own":
         own = {
             "model": "resnet18",

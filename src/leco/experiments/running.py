@@ -47,6 +47,7 @@ class Machine:
     workers: int = 0  # processes that read files ahead
     stop: Callable[[], bool] = lambda: False  # asked after every step
     say: Callable[[str], object] = lambda _: None  # told what is not as it should be
+    saved: Callable[[Path], object] = lambda _: None  # told the folder of every checkpoint that was written
 
 
 def run_stage(
@@ -151,6 +152,7 @@ def _train(
             stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
             if leads and (stop or time.monotonic() - saved > save_every):
                 write_checkpoint(folder, training.checkpoint())
+                machine.saved(folder)
                 saved = time.monotonic()
             if stop:
                 raise Stopped

@@ -1,6 +1,7 @@
 """What `losses` and `refinement` define, for labels given by their row ids, however many classes or samples (pixels).
 
-Evidence is made dense for one block of the logits at a time, if at all, and no block is kept.
+Of few logits, these are the definitions themselves. Of many, evidence is made dense for one block at a time, if at
+all, and no block is kept.
 """
 
 from typing import NamedTuple
@@ -10,10 +11,12 @@ from torch import Tensor
 
 from leco.methods.blockwise import LARGE, SMALL, At, block, blocks, blockwise_nll
 from leco.methods.lookup import Lookup
-from leco.methods.losses import Reduction, check_shapes, in_full, kept, reduce
+from leco.methods.losses import Reduction, check_shapes, evidence_nll, in_full, kept, reduce, soft_pseudo_nll
 from leco.methods.method import Refine
 from leco.methods.refinement import agrees, condition
 from leco.ontology.evidence import Evidence
+
+FEW = 2**16  # logits: of these, going block by block takes longer than it saves
 
 
 def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none") -> Tensor:
@@ -29,6 +32,8 @@ def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Re
     tensor([1.5000, 3.0000, 1.0000])
     """
     _check_rows(logits_nc, rows, evidence)
+    if logits_nc.numel() <= FEW:
+        return evidence_nll(logits_nc, evidence.gather(rows), reduction)
     label = Lookup.sparse(rows, evidence)
 
     def joint(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
@@ -68,6 +73,8 @@ def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = 
     Guess(labels=tensor([0]), confidence=tensor([0.8808]), agrees=tensor([False]))
     """
     _check_rows(logits_nc, rows, evidence)
+    if logits_nc.numel() <= FEW:
+        return _guess(logits_nc, evidence.gather(rows), refine)
     label = Lookup.dense(rows, evidence)
     guesses = Guess(
         torch.empty_like(rows, dtype=torch.int64),
@@ -75,10 +82,8 @@ def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = 
         torch.empty_like(rows, dtype=torch.bool),
     )
     for at in blocks(logits_nc.shape, SMALL):
-        logits = block(logits_nc, at)
-        loglik, _ = label.at(at)
-        guesses.confidence[at], guesses.labels[at] = _probs(logits, loglik, refine).max(dim=1)
-        guesses.agrees[at] = agrees(logits, loglik)
+        for whole, part in zip(guesses, _guess(block(logits_nc, at), label.at(at)[0], refine), strict=True):
+            whole[at] = part
     return guesses
 
 
@@ -98,8 +103,11 @@ def soft_guess_nll(
     """
     _check_rows(logits_nc, rows, evidence)
     check_shapes(logits_nc, guess_logits_nc)
-    label = Lookup.dense(rows, evidence)
     others = guess_logits_nc.detach()
+    if logits_nc.numel() <= FEW:
+        probs_nc = _probs(others, evidence.gather(rows), refine)
+        return soft_pseudo_nll(logits_nc, probs_nc, keep, ignore, reduction)
+    label = Lookup.dense(rows, evidence)
 
     def targets(_: Tensor, at: At) -> tuple[Tensor, None]:
         return _probs(block(others, at), label.at(at)[0], refine), None
@@ -111,6 +119,11 @@ def soft_guess_nll(
     nll = blockwise_nll(logits_nc, losses, targets, SMALL)
     counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
     return reduce(kept(kept(nll, counted), keep), counted, reduction)
+
+
+def _guess(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Guess:
+    confidence, labels = _probs(logits_nc, loglik_nc, refine).max(dim=1)
+    return Guess(labels, confidence, agrees(logits_nc, loglik_nc))
 
 
 def _probs(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Tensor:

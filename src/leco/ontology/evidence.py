@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ INTEGERS = {
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
     *(torch.int8, torch.int16, torch.int32, torch.int64),
 }
+_TABLE = 2**22  # numbers that all rows together may have to be kept dense: 16 MB
 UNLABELLED = 0  # the row id of "no label": all classes remain possible
 
 
@@ -28,7 +30,7 @@ class Evidence:
     """Rows of ``e_c = log P(annotator says this label | the true newest class is c)``, one per label of any version.
 
     Row 0 is "unlabelled" (all zero). Rows are stored sparsely (row `i` holds entries ``starts[i]:starts[i + 1]``), so
-    a tree costs one entry per class and version, and are made dense for the samples of a batch only.
+    a tree costs one entry per class and version, and, unless all are small, made dense for the samples of a batch only.
     """
 
     ontology: "Ontology"
@@ -105,6 +107,16 @@ class Evidence:
     def gather(self, ids: Tensor) -> Tensor:
         """Log-likelihoods for row ids of shape (n, ...): (n, C, ...)."""
         flat = ids.reshape(-1).long()
+        rows = self._made(flat) if self._table is None else self._table.index_select(0, flat)
+        return rows.view(*ids.shape, self.num_classes).movedim(-1, 1) if ids.dim() > 1 else rows
+
+    @cached_property
+    def _table(self) -> Tensor | None:
+        """All rows, if they are small: to pick from them is much faster than to make them anew in every step."""
+        fits = len(self) * self.num_classes <= _TABLE
+        return self._made(torch.arange(len(self), device=self.starts.device)) if fits else None
+
+    def _made(self, flat: Tensor) -> Tensor:
         start, stop = self.starts[flat], self.starts[flat + 1]
         counts = stop - start
         sample = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), counts)
@@ -113,7 +125,7 @@ class Evidence:
         rows = torch.full((len(flat), self.num_classes), -torch.inf, device=flat.device)
         rows[sample, self.classes[entry]] = self.loglik[entry]
         rows[flat == UNLABELLED] = 0.0
-        return rows.view(*ids.shape, self.num_classes).movedim(-1, 1) if ids.dim() > 1 else rows
+        return rows
 
     def rows(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
         """Log-likelihoods over the newest classes, (n, C, ...), of labels given under `version`.

@@ -18,7 +18,7 @@ from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_ou
 from leco.ontology.evidence import Evidence
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.devices import make_fabric, share_statistics
+from leco.training.devices import make_fabric, seed_dropout, share_statistics
 from leco.training.handover import AnyNetwork, Strategy, heads_only
 from leco.training.schedules import SCHEDULES
 
@@ -139,7 +139,7 @@ class Training:
         """Set what depends on the step alone, so that a resumed run cannot differ; tell if the backbone is frozen."""
         job = self.job
         # Dropout, where a backbone has it: other masks in every process.
-        torch.manual_seed((job.seed * 1_000_003 + self.step) * job.fabric.world_size + job.fabric.global_rank)
+        seed_dropout((job.seed * 1_000_003 + self.step) * job.fabric.world_size + job.fabric.global_rank)
         frozen = heads_only(job.strategy, self.step, job.optimisation.head_steps)
         self.network.train()
         self.network.backbone.train(not frozen)  # frozen means BatchNorm's statistics, too

@@ -5,11 +5,16 @@ import torch
 from torch import Tensor
 
 from leco import Ontology
-from leco.methods import agrees, condition, evidence_nll, guess, label_nll, soft_guess_nll, soft_pseudo_nll
+from leco.methods import agrees, condition, evidence_nll, guess, indexed, label_nll, soft_guess_nll, soft_pseudo_nll
 from leco.methods.blockwise import blocks
 
 WIDE = Ontology.from_taxonomy("wide", ["v1", "v2"], [(str(c // 3), f"c{c}") for c in range(40)])
 SHAPES = {"samples": (7,), "pixels": (3, 5, 4), "one": (1,), "none": (0,)}
+
+
+@pytest.fixture(autouse=True)
+def _always_block_by_block(monkeypatch):
+    monkeypatch.setattr(indexed, "FEW", -1)
 
 
 def case(ontology: Ontology, shape: tuple[int, ...], scale: float = 3.0) -> tuple[Tensor, Tensor]:
@@ -111,6 +116,20 @@ def test_soft_targets_cost_what_the_dense_definition_says(refine, shape, street)
     loss.backward()
     reference.backward()
     torch.testing.assert_close(found.grad, expected.grad)
+
+
+def test_few_logits_cost_the_same(monkeypatch):
+    evidence = WIDE.evidence()
+    (logits, rows), (teacher, _) = case(WIDE, (9,)), case(WIDE, (9,), scale=1.0)
+    losses = (
+        lambda: label_nll(logits, rows, evidence),
+        lambda: soft_guess_nll(logits, teacher, rows, evidence, "cond"),
+        lambda: torch.stack([part.double() for part in guess(logits, rows, evidence, "cond")]),
+    )
+    in_blocks = [loss() for loss in losses]
+    monkeypatch.setattr(indexed, "FEW", 1_000)
+    for loss, found in zip(losses, in_blocks, strict=True):
+        torch.testing.assert_close(loss(), found)
 
 
 def test_shapes_that_do_not_fit_are_refused(street):

@@ -1,6 +1,5 @@
 """Views of feature vectors (n, d), so that every method that needs a weak and a strong view runs on them too."""
 
-import torch
 from torch import Tensor
 
 from leco.data.draws import Draws
@@ -19,7 +18,7 @@ def dropout(features: Tensor, draws: Draws, rate: float = STRONG_DROPOUT) -> Ten
     """Set a share of the features to zero and scale up the rest, so that the mean stays."""
     check(features, draws)
     kept = draws.levels("dropout", features.shape[1]) >= rate * 65_536
-    return torch.where(kept, features / (1 - rate), torch.zeros_like(features))
+    return features * kept.to(features.dtype).div_(1 - rate)
 
 
 def weak(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
