@@ -62,6 +62,7 @@ def run(
     from leco.experiments.stages import plan
     from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
+    from leco.training.devices import check_shares
 
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
@@ -71,6 +72,7 @@ def run(
     material = make_material(wanted, data)
     stages, store = plan(wanted, material), Store(runs)
     build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
+    check_shares(wanted.training.batch_size)
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
     if _leads():
         _print_plan(wanted, material, stages, to_do)
@@ -99,6 +101,10 @@ def pairs(settings: list[str]) -> dict[str, str]:
     for key, equals, value in found:
         if not (key and equals and value):
             raise LecoError(f"--set {key}{equals}{value}: say KEY=VALUE, such as training.steps=500")
+    keys = [key for key, _, _ in found]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise LecoError(f"--set {key}: is given {keys.count(key)} times; say it once")
     return {key: value for key, _, value in found}
 
 
@@ -156,7 +162,7 @@ def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
         result = store.require(stage.fingerprint)
         scores = [result[part] or {} for part in ("validation", "test")]
         values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in scores]
-        older = ", ".join(f"{name} {100 * s[metric]:.1f}" for name, s in scores[1].items() if name != stage.version)
+        older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in scores[1].items() if name != stage.version)
         several = len(stages.stages) > len(chosen) and stage in chosen
         name = f"{'' if stage in asked_for else 'teacher: '}{stage}{' *' * several}"
         took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"

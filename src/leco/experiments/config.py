@@ -41,7 +41,7 @@ class Training(BaseModel):
     model: str = "wrn-28-2"
     pretrained: bool = False
     steps: int = Field(160_000, ge=1, le=10**9)
-    batch_size: int = Field(128, ge=2, le=2**16)  # where history is used, half of it is history (K = M)
+    batch_size: int = Field(128, ge=4, le=2**16)  # where history is used, half of it is history (K = M)
     learning_rate: LearningRates = (0.06,)  # of several, the best on validation is chosen, in each period
     weight_decay: float = Field(5e-4, ge=0, le=1e6)
     momentum: float = Field(0.9, ge=0, lt=1)

@@ -175,6 +175,9 @@ def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment)
         return partial(normalise, mean=torch.tensor(IMAGENET_DEFAULT_MEAN), std=torch.tensor(IMAGENET_DEFAULT_STD))
     if experiment.training.pretrained:
         mean, std = input_statistics(experiment.training.model)
+        channels = pool.inputs.read(train[:1]).shape[1]
+        if channels != len(mean):  # timm makes the weights fit; statistics of grey images are those of all colours
+            mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
     else:
         mean, std = _channel_statistics(pool, train[:2_000])
     return partial(normalise, mean=mean, std=std)

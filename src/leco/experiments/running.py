@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -18,6 +19,7 @@ from safetensors.torch import save
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.errors import LecoError
+from leco.experiments.event_files import events
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network, make_network
@@ -138,16 +140,28 @@ def _train(
     save_every = seconds_between_checkpoints()
     saved, means = time.monotonic(), _last_means(folder / "metrics.jsonl")
     leads = fabric.is_global_zero
-    with (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics:
+    with (
+        (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics,
+        events(folder, training.step) if leads else nullcontext(None) as note,
+    ):
         for report in training.run():
             if leads:
                 watch(stage, report)
             if report.means:
                 means = report.means
-                if metrics is not None:
-                    line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
-                    metrics.write(json.dumps(line | {"means": means}) + "\n")
-                    metrics.flush()
+                if metrics is not None and note is not None:
+                    line: dict[str, Any] = {
+                        "step": report.step,
+                        "score": report.score,
+                        "learning_rate": report.learning_rate,
+                    }
+                    line |= {"means": means}
+                    try:
+                        metrics.write(json.dumps(line) + "\n")
+                        metrics.flush()
+                    except OSError as error:
+                        raise LecoError(f"{metrics.name}: cannot be written: {error.strerror}") from None
+                    note(line)
             # All processes stop after the same step.
             stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
             if leads and (stop or time.monotonic() - saved > save_every):
