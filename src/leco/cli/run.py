@@ -39,6 +39,10 @@ def run(
         typer.Option(help="paper (if not given), or small: scaled down for two CPU cores.", show_default=False),
     ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
+    transition: Annotated[
+        str | None,
+        typer.Option(help="Of Mapillary: tree (majority parent) or soft (measured shares).", show_default=False),
+    ] = None,
     head_start: Annotated[
         bool, typer.Option("--head-start", help="Classes begin as the class they came from.")
     ] = False,
@@ -66,7 +70,7 @@ def run(
 
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
-        **{"size": size, "head_start": head_start or None},
+        **{"size": size, "head_start": head_start or None, "transition": transition},
     }
     wanted = experiment(source, changes, pairs(settings or []))
     material = make_material(wanted, data)

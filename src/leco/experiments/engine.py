@@ -143,9 +143,14 @@ def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]
 
 
 def _workers(jobs: int) -> ProcessPoolExecutor:
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, cores() // jobs)
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
     return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
+
+
+def cores() -> int:
+    """The cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _enter_worker(threads: int, parent: int) -> None:
