@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology, runs
+from leco.cli.bundles import bundle
 from leco.cli.grid import grid
 from leco.cli.paper import paper
 from leco.cli.report import report
@@ -29,6 +30,7 @@ app.command()(run)
 app.command()(grid)
 app.command()(paper)
 app.command()(report)
+app.command()(bundle)
 
 
 def _print_version(wanted: bool) -> None:

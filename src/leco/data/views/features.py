@@ -1,5 +1,6 @@
 """Views of feature vectors (n, d), so that every method that needs a weak and a strong view runs on them too."""
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from leco.data.draws import Draws
@@ -30,3 +31,8 @@ def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
     """More noise than in `weak`, and independent of it, and dropout."""
     own = draws.branch("strong")
     return dropout(noise(features, own, std, STRONG_NOISE), own)
+
+
+def unit_length(features: Tensor) -> Tensor:
+    """Features scaled to length ten: what a model takes in place of normalised pixels."""
+    return 10 * F.normalize(features, dim=1)

@@ -1,0 +1,47 @@
+"""`leco bundle`: the model of a stage, ready to be used."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leco.errors import LecoError, nearest
+
+_Folder = Annotated[Path, typer.Option("-o", "--output", help="Folder to write; a new one, or a bundle's.")]
+
+
+def bundle(
+    runs: Annotated[
+        str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs, of what was trained.")
+    ],
+    stage: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="A stage of `leco runs`; its beginning will do.")],
+    output: _Folder,
+) -> None:
+    """Write the model of any stage as a bundle: a folder with all that is needed to use it."""
+    from leco.experiments.bundling import bundle_stage
+    from leco.experiments.remote import Remote, is_url, local_path
+    from leco.experiments.store import Store
+
+    if is_url(runs):
+        remote = Remote(runs)
+        name = _whole(stage, remote.complete(), runs)
+        remote.fetch([name])
+        remote.fetch_ontologies()
+        store = remote.store
+    else:
+        store = Store(local_path(runs))
+        if not store.stages.is_dir():
+            raise LecoError(f"{runs}: holds no stages")
+        name = _whole(stage, sorted(path.name for path in store.stages.iterdir()), runs)
+    bundle_stage(store, name, output)
+    typer.echo(f"bundle: {output}")
+
+
+def _whole(start: str, names: list[str], runs: str) -> str:
+    """The one stage whose fingerprint begins so."""
+    found = [name for name in names if name.startswith(start)]
+    if len(found) != 1:
+        problem = f"{len(found)} stages begin so" if found else f"there is no such stage{nearest(start, names)}"
+        raise LecoError(f"{runs}: {start}: {problem}; `leco runs {runs}` lists them")
+    return found[0]
+
