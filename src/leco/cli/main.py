@@ -10,6 +10,7 @@ from leco.cli import data, ontology, runs
 from leco.cli.bundles import bundle
 from leco.cli.grid import grid
 from leco.cli.paper import paper
+from leco.cli.predict import predict
 from leco.cli.report import report
 from leco.cli.run import run
 from leco.errors import LecoError
@@ -31,6 +32,7 @@ app.command()(grid)
 app.command()(paper)
 app.command()(report)
 app.command()(bundle)
+app.command()(predict)
 
 
 def _print_version(wanted: bool) -> None:

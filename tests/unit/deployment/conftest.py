@@ -70,3 +70,61 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f"{path},{fine},v2,test")
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return folder
+
+
+def train(file: Path, **changes: object) -> tuple[Bundle, dict]:
+    """Train what an experiment.yaml says, and return the bundle of its last period, and its result."""
+    wanted = experiment(str(file), changes, {})
+    material = make_material(wanted, file.parent)
+    stages, store = plan(wanted, material), Store(file.parent / "runs")
+    for stage in stages.stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    last = stages.periods[-1][0].fingerprint
+    bundle_stage(store, last, file.parent / "bundle")
+    return read_bundle(file.parent / "bundle"), store.require(last)
+
+
+@pytest.fixture(scope="session")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
+    """A model of feature vectors, in the folder of its manifest."""
+    folder = tmp_path_factory.mktemp("vectors")
+    bunch, ontology = load_digits(), digits.ontology()
+    np.save(folder / "digits.npy", bunch.data[:300].astype(np.float32) + 1)
+    ontology.save(folder / "ontology.yaml")
+    rows = ["features,label,version,split"]
+    for index, fine in enumerate(map(str, bunch.target[:300])):
+        old = index % 3 == 0
+        label = ontology.translate([fine], "v2", "v1")[0] if old else fine
+        rows.append(f"digits.npy#{index},{label},{'v1' if old else 'v2'},{'test' if index % 5 == 4 else 'train'}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    (folder / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml}\nmethod: lpl\n"
+        "training: {model: linear, steps: 60, evaluate_every: 60, learning_rate: 0.5}\n"
+    )
+    return train(folder / "experiment.yaml")
+
+
+@pytest.fixture(scope="session")
+def segmenter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
+    """A model of pixels: bright and dark, then bright, grey and black ones; images of several sizes."""
+    folder = tmp_path_factory.mktemp("segmenter")
+    (folder / "ontology.yaml").write_text(
+        "versions:\n  - {name: v1, classes: [bright, dark]}\n"
+        "  - {name: v2, classes: {bright: , grey: {from: dark}, black: {from: dark}}}\n"
+    )
+    generator = np.random.default_rng(0)
+    rows = ["image,mask,version,split"]
+    for number in range(16):
+        height, width = (24, 32) if number % 2 else (40, 20)
+        fine = np.repeat(np.repeat(generator.integers(0, 3, (height // 4, width // 4)), 4, 0), 4, 1).astype(np.uint8)
+        old, part = number % 4 == 0 and number < 12, "test" if number >= 10 else "train"
+        pixels = np.array([230, 110, 10])[fine] + generator.integers(0, 20, fine.shape)
+        Image.fromarray(np.stack([pixels] * 3, axis=-1).astype(np.uint8)).save(folder / f"{number}.png")
+        Image.fromarray(np.minimum(fine, 1) if old else fine).save(folder / f"{number}-mask.png")
+        rows.append(f"{number}.png,{number}-mask.png,{'v1' if old else 'v2'},{part}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    (folder / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\nmethod: ce\n"
+        "training: {model: tiny, steps: 8, evaluate_every: 8, batch_size: 8, average: 0}\n"
+    )
+    return train(folder / "experiment.yaml")
