@@ -1,10 +1,11 @@
-"""`leco bundle`: the model of a stage, ready to be used."""
+"""`leco bundle` and `leco upgrade`: models on their way into production."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from leco.cli.predict import BundleFolder
 from leco.errors import LecoError, nearest
 
 _Folder = Annotated[Path, typer.Option("-o", "--output", help="Folder to write; a new one, or a bundle's.")]
@@ -45,3 +46,28 @@ def _whole(start: str, names: list[str], runs: str) -> str:
         raise LecoError(f"{runs}: {start}: {problem}; `leco runs {runs}` lists them")
     return found[0]
 
+
+def upgrade(
+    bundle: BundleFolder,
+    ontology: Annotated[
+        Path, typer.Option("--ontology", help="The ontology with its new version: .yaml, .json or .tsv.")
+    ],
+    output: _Folder,
+) -> None:
+    """Make a model for a new version: at once as good as before at the old ones, and a start for training."""
+    from leco.deployment.bundle import check_target, read_bundle, write_bundle
+    from leco.deployment.upgrading import upgrade as upgraded
+    from leco.ontology.ontology import Ontology
+
+    found = read_bundle(bundle)
+    check_target(output, found.description.task)
+    history = Ontology.load(ontology)
+    description, network = upgraded(found, history)
+    write_bundle(output, description, history, network.state_dict(), found.metrics)
+    old, new = found.description.newest, description.newest
+    typer.echo(f"from {old} ({len(history[old]):,} classes) to {new} ({len(history[new]):,} classes)")
+    for change in history.changes(old, new):
+        if change.kind in ("merged", "redrawn", "removed", "ignored"):
+            which = ", ".join(change.old) or ", ".join(change.new)
+            typer.echo(f"note: {change.kind}: {which}: answers in {old} change there")
+    typer.echo(f"bundle: {output}; train it with: leco run experiment.yaml --start {output}")

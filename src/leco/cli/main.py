@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology, runs
-from leco.cli.bundles import bundle
+from leco.cli.bundles import bundle, upgrade
 from leco.cli.grid import grid
 from leco.cli.paper import paper
 from leco.cli.predict import predict
@@ -33,6 +33,7 @@ app.command()(paper)
 app.command()(report)
 app.command()(bundle)
 app.command()(predict)
+app.command()(upgrade)
 
 
 def _print_version(wanted: bool) -> None:

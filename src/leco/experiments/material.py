@@ -86,7 +86,7 @@ def _started(material: Material, start: Bundle, experiment: Experiment) -> Mater
     known = start.description
     mine = (material.task, tuple(material.shape), experiment.training.model)
     theirs = (known.task, known.shape, known.model)
-    for what, here, there in zip(("task", "input shape", "model"), mine, theirs, strict=True):
+    for what, here, there in zip(("task", "input shape", "backbone"), mine, theirs, strict=True):
         if here != there and (what, known.task) != ("input shape", "segmentation"):
             raise LecoError(f"{start.folder}: the {what} of this model is {there}, but the experiment has {here}")
     require_same(start.ontology, material.ontology, "the experiment", str(start.folder))
