@@ -8,6 +8,7 @@ import typer
 
 from leco.cli import data, ontology, runs
 from leco.cli.bundles import bundle, upgrade
+from leco.cli.evaluate import evaluate
 from leco.cli.grid import grid
 from leco.cli.paper import paper
 from leco.cli.predict import predict
@@ -33,6 +34,7 @@ app.command()(paper)
 app.command()(report)
 app.command()(bundle)
 app.command()(predict)
+app.command()(evaluate)
 app.command()(upgrade)
 
 

@@ -117,7 +117,7 @@ def segmenter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
     for number in range(16):
         height, width = (24, 32) if number % 2 else (40, 20)
         fine = np.repeat(np.repeat(generator.integers(0, 3, (height // 4, width // 4)), 4, 0), 4, 1).astype(np.uint8)
-        old, part = number % 4 == 0 and number < 12, "test" if number >= 10 else "train"
+        old, part = number % 4 == 0, "test" if number >= 10 else "train"
         pixels = np.array([230, 110, 10])[fine] + generator.integers(0, 20, fine.shape)
         Image.fromarray(np.stack([pixels] * 3, axis=-1).astype(np.uint8)).save(folder / f"{number}.png")
         Image.fromarray(np.minimum(fine, 1) if old else fine).save(folder / f"{number}-mask.png")
