@@ -1,4 +1,4 @@
-"""`leco bundle` and `leco upgrade`: models on their way into production."""
+"""`leco bundle`, `leco upgrade` and `leco export`: models on their way into production."""
 
 from pathlib import Path
 from typing import Annotated
@@ -71,3 +71,25 @@ def upgrade(
             which = ", ".join(change.old) or ", ".join(change.new)
             typer.echo(f"note: {change.kind}: {which}: answers in {old} change there")
     typer.echo(f"bundle: {output}; train it with: leco run experiment.yaml --start {output}")
+
+
+def export(
+    bundle: BundleFolder,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write, such as model.onnx.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, which is the only format so far.")] = True,
+) -> None:
+    """Write a model as one file that servers run without leco; checked against torch before it is written."""
+    if output.suffix != ".onnx":
+        raise LecoError(f"{output}: the ending says which format is meant; valid: '.onnx'")
+
+    from leco.deployment.bundle import read_bundle
+    from leco.deployment.onnx_model import export_onnx, input_shape, output_names
+    from leco.ontology.files import write_bytes
+
+    found = read_bundle(bundle)
+    content, difference = export_onnx(found)
+    write_bytes(output, content)
+    shape = " x ".join(map(str, input_shape(found.description)))
+    typer.echo(f"{output}: {len(content) / 1e6:.1f} MB; takes `input`, n x {shape}")
+    typer.echo(f"gives {', '.join(output_names(found.description))}")
+    typer.echo(f"onnxruntime and torch differ by at most {difference:.1g} on random inputs")

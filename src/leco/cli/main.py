@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology, runs
-from leco.cli.bundles import bundle, upgrade
+from leco.cli.bundles import bundle, export, upgrade
 from leco.cli.evaluate import evaluate
 from leco.cli.grid import grid
 from leco.cli.paper import paper
@@ -36,6 +36,7 @@ app.command()(bundle)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(upgrade)
+app.command()(export)
 
 
 def _print_version(wanted: bool) -> None:
