@@ -14,6 +14,7 @@ from leco.cli.tables import print_table
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
+    from leco.data.manifest import Manifest
     from leco.deployment.bundle import Bundle
     from leco.deployment.comparing import Difference
     from leco.deployment.scoring import Judged
@@ -96,11 +97,10 @@ def _judge(
     from rich.console import Console
     from rich.progress import Progress
 
-    from leco.data.manifest import read_manifest
     from leco.deployment.predictor import Predictor
     from leco.deployment.scoring import judge
 
-    manifest, _ = read_manifest(labels, history, root=root, decode=False)
+    manifest = _read(labels, history, root)
     task = bundles[0].description.task
     kind = "features" if manifest.kind == "features" else "segmentation" if manifest.masks else "classification"
     if kind != task:
@@ -116,6 +116,18 @@ def _judge(
         for judged in progress.track(judge(predictors, manifest, history, chosen), description="evaluating"):
             last = judged
     return last
+
+
+def _read(labels: Path, history: "Ontology", root: Path | None) -> "Manifest":
+    from leco.data.manifest import read_manifest
+
+    try:
+        return read_manifest(labels, history, root=root, decode=False)[0]
+    except LecoError as error:
+        headline, *problems = str(error).split("\n")
+        known = ", ".join(version.name for version in history.versions)
+        first = f"; the first: {problems[0].strip()}; versions {known} are known" if problems else ""
+        raise LecoError(f"{headline}{first}") from None
 
 
 def _compared(bundles: "list[Bundle]", judged: "Judged", history: "Ontology") -> list[_Found]:
@@ -166,21 +178,23 @@ def _print_classes(part: _Found, metric: str) -> None:
 
 
 def _print_differences(part: _Found, whole: "Difference", other: str) -> None:
-    sign = {"gain": "better", "regression": "worse", "no difference shown": "no difference shown"}[whole.verdict]
+    from leco.deployment.comparing import LEGEND
+
     typer.echo(
-        f"{other}: {100 * whole.before:.1f} %, so {100 * whole.gain:+.1f} points; samples that only one of them had "
-        f"right: {whole.won:,} and {whole.lost:,} (p = {whole.p:.2g}): {sign}"
+        f"against {other} with {100 * whole.before:.1f} %: {100 * whole.gain:+.1f} points, {whole.verdict}; "
+        f"only this one was right {whole.won:,} times, only the other {whole.lost:,} times (p = {whole.p:.2g})"
     )
     rows = [
         [
             *(d.name, f"{d.support:,}", f"{100 * d.before:.1f}", f"{100 * d.after:.1f}", f"{100 * d.gain:+.1f}"),
-            *(f"{d.won:,}", f"{d.lost:,}", f"{d.p:.2g}", d.verdict),
+            *(f"{d.won:,}", f"{d.lost:,}", f"{d.p:.2g}", d.verdict if d.is_shown else ""),
         ]
         for d in part.classes[:_MOST_CLASSES]
     ]
     headings = [f"class of {part.version}", "n", "other, %", "this, %", "points", "won", "lost", "p", ""]
     print_table(headings, rows, right=tuple(range(1, 8)))
     _tell_left_out(len(part.classes), "largest")
+    typer.echo(LEGEND + "\n")
 
 
 def _tell_left_out(number: int, which: str) -> None:

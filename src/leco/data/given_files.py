@@ -46,7 +46,7 @@ def _matches(argument: str, path: Path, suffixes: tuple[str, ...]) -> Iterator[G
         yield Given(path, path.name)
     elif glob.has_magic(argument):
         first = next(place for place, part in enumerate(path.parts) if glob.has_magic(part))
-        for found in map(Path, glob.iglob(argument, recursive=True)):  # noqa: PTH207
+        for found in map(Path, sorted(glob.iglob(argument, recursive=True))):  # noqa: PTH207
             if found.name.lower().endswith(suffixes) and found.is_file():
                 yield Given(found, Path(*found.parts[first:]).as_posix())
 

@@ -103,7 +103,8 @@ def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
     unit = "pixels" if description.task == "segmentation" else "samples"
     yield from table(["part", "version", "mAcc, %", "mIoU, %", f"n, {unit}"], 2, rows)
     yield ""
-    yield f"The model was chosen by {_METRICS[description.metric]} on validation; every class counts the same."
+    if metrics.validation:
+        yield f"The step was chosen by {_METRICS[description.metric]} on validation; every class counts the same."
     if description.trained != description.newest:
         yield "Measured before the upgrade."
     yield ""

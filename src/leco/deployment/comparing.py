@@ -8,6 +8,10 @@ from leco.evaluation import Scores
 from leco.ontology.version import Version
 
 LEVEL = 0.05
+LEGEND = (
+    f"gain, regression: p below {LEVEL:g} in McNemar's exact test on samples (in segmentation, a sign test on images), "
+    "corrected for the number of classes; all else may be chance"
+)
 Verdict = Literal["gain", "regression", "no difference shown"]
 
 
@@ -36,9 +40,14 @@ class Difference:
     @property
     def verdict(self) -> Verdict:
         """What can be said."""
-        if self.p >= LEVEL or self.won == self.lost:
+        if not self.is_shown:
             return "no difference shown"
         return "gain" if self.won > self.lost else "regression"
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is more than chance would give."""
+        return self.p < LEVEL and self.won != self.lost
 
 
 def compare(

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner, Result
 
 from leco import LecoError, Ontology
+from leco.cli.main import app
 from leco.deployment.bundle import FILES, check_target, read_bundle, write_bundle
 from leco.deployment.predictor import Predictor
 from leco.experiments.bundling import bundle_stage
 from leco.experiments.networks import load_network
+from leco.experiments.store import Store
 
 
 @pytest.fixture
@@ -213,3 +216,38 @@ def test_the_digest_changes_with_weights_and_with_what_is_done_to_inputs(new, co
     shutil.copy(new.folder / "model.safetensors", copied)
     change(copied, mean=[0.1])
     assert read_bundle(copied).digest != new.digest
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_a_stage_becomes_a_bundle_by_the_beginning_of_its_name(trained, tmp_path):
+    runs, name = trained.store.stages.parent, trained.stages.periods[0][0].fingerprint
+    result = invoke("bundle", runs, name[:8], "-o", tmp_path / "old")
+    assert result.stdout == f"bundle: {tmp_path / 'old'}\n"
+    assert read_bundle(tmp_path / "old").description.versions == ("v1",)
+    assert "zzz: there is no such stage" in str(invoke("bundle", runs, "zzz", "-o", tmp_path / "new").exception)
+    assert "2 stages begin so" in str(invoke("bundle", runs, "", "-o", tmp_path / "new").exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_run_refuses_a_folder_that_is_no_bundle_before_it_trains(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    result = invoke("run", "digits-leco", "--runs", tmp_path / "runs", "--bundle", tmp_path / "thesis")
+    assert "holds 'chapter.tex', which is no bundle" in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
+
+
+def test_a_stage_that_has_no_model_is_no_bundle(trained, tmp_path):
+    (stage,) = trained.stages.periods[0]
+    runs = Path(shutil.copytree(trained.store.stages.parent, tmp_path / "runs"))
+    folder = runs / "stages" / stage.fingerprint
+    (folder / "bundle.json").unlink()
+    with pytest.raises(LecoError, match="was trained before there were bundles"):
+        bundle_stage(Store(runs), stage.fingerprint, tmp_path / "b")
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"diverged": "at step 3"}))
+    with pytest.raises(LecoError, match="the stage diverged"):
+        bundle_stage(Store(runs), stage.fingerprint, tmp_path / "b")
