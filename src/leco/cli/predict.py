@@ -68,7 +68,8 @@ def predict(
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
         failed, total = _masks(found, inputs, chosen, output, device)
     else:
-        with _opened(output) as file, _counting(lambda: _count(found, inputs)) as advance:
+        shown = output is not None or not sys.stdout.isatty()  # not among the answers
+        with _opened(output) as file, _counting(lambda: _count(found, inputs), shown) as advance:
             from leco.deployment.answers import Writer
 
             writer = Writer(file, kind, top, back_off is not None)
@@ -160,13 +161,13 @@ def _count(bundle: "Bundle", inputs: list[str]) -> int | None:
 
 
 @contextmanager
-def _counting(count: Callable[[], int | None]) -> Iterator[Callable[[int], object]]:
+def _counting(count: Callable[[], int | None], wanted: bool = True) -> Iterator[Callable[[int], object]]:
     """Show progress where somebody looks at it."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or not wanted:
         yield lambda done: None
         return
     with Progress(console=console, transient=True) as progress:

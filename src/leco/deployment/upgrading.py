@@ -38,8 +38,7 @@ def upgrade(bundle: Bundle, ontology: Ontology) -> tuple[Description, AnyNetwork
             "evaluated": (),
         }
     )
-    torch.manual_seed(0)  # every weight is set below; the same in any case
-    network = build(description, ontology)
+    network = build(description, ontology)  # every weight of it is set below
     previous = bundle.network()
     hand_over(previous, network, ontology, "finetune", head_start=True)
     _hush_new_classes(previous, network, ontology, known.newest)

@@ -54,7 +54,7 @@ def _stored(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _needed(description: Description, ontology: Ontology) -> dict[str, tuple[int, ...]] | None:
     """The shapes of a network that is not made: it could be larger than memory. None where only making it tells."""
-    with suppress(RuntimeError, NotImplementedError), torch.device("meta"):  # a few of timm's look at their numbers
+    with suppress(RuntimeError, LecoError), torch.device("meta"):  # a few of timm's models look at their numbers
         return _shapes(build(description, ontology))
     return None
 

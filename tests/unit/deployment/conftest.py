@@ -6,41 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
+from tests.trainings import Trained, train_digits, train_file
 
 from leco.data.benchmarks import digits
 from leco.deployment.bundle import Bundle, read_bundle
-from leco.experiments.bundling import bundle_stage
-from leco.experiments.config import experiment
-from leco.experiments.material import Material, make_material
-from leco.experiments.running import Machine, run_stage
-from leco.experiments.stages import Plan, plan
-from leco.experiments.store import Store
 
-SETTINGS = {"training.steps": "60", "training.evaluate_every": "60"}
 TESTED = range(1_200, 1_797)  # of scikit-learn's digits: the test set of digits-leco
-
-
-class Trained:
-    """What was trained, and a bundle of each period."""
-
-    def __init__(self, folder: Path) -> None:
-        wanted = experiment("digits-leco", {"method": "lpl", "size": 100}, SETTINGS)
-        self.material: Material = make_material(wanted, folder)
-        self.stages: Plan = plan(wanted, self.material)
-        self.store = Store(folder / "runs")
-        for stage in self.stages.stages:
-            run_stage(stage, self.material, self.store, Machine("cpu"), lambda *_: None)
-        self.folders = [folder / "v1", folder / "v2"]
-        for (stage,), target in zip(self.stages.periods, self.folders, strict=True):
-            bundle_stage(self.store, stage.fingerprint, target)
-
-    def result(self, period: int) -> dict:
-        return self.store.require(self.stages.periods[period][0].fingerprint)
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(tmp_path_factory.mktemp("trained"))
+    return train_digits(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture
@@ -72,18 +48,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(file: Path, **changes: object) -> tuple[Bundle, dict]:
-    """Train what an experiment.yaml says, and return the bundle of its last period, and its result."""
-    wanted = experiment(str(file), changes, {})
-    material = make_material(wanted, file.parent)
-    stages, store = plan(wanted, material), Store(file.parent / "runs")
-    for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
-    last = stages.periods[-1][0].fingerprint
-    bundle_stage(store, last, file.parent / "bundle")
-    return read_bundle(file.parent / "bundle"), store.require(last)
-
-
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
     """A model of feature vectors, in the folder of its manifest."""
@@ -101,7 +65,7 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
         "data: {manifest: labels.csv, ontology: ontology.yaml}\nmethod: lpl\n"
         "training: {model: linear, steps: 60, evaluate_every: 60, learning_rate: 0.5}\n"
     )
-    return train(folder / "experiment.yaml")
+    return train_file(folder / "experiment.yaml")
 
 
 @pytest.fixture(scope="session")
@@ -127,4 +91,4 @@ def segmenter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
         "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\nmethod: ce\n"
         "training: {model: tiny, steps: 8, evaluate_every: 8, batch_size: 8, average: 0}\n"
     )
-    return train(folder / "experiment.yaml")
+    return train_file(folder / "experiment.yaml")

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy import stats
+from tests.trainings import train_file
 from typer.testing import CliRunner, Result
 
 from leco import LecoError
@@ -56,6 +58,26 @@ def test_vectors_and_pixels_are_scored_as_in_training(vectors, segmenter):
         mine = found(bundle.folder, bundle.folder.parent / "labels.csv")
         assert mine["v2"][metric] == pytest.approx(result["test"]["v2"][metric], abs=1e-12)
         assert mine["v1"]["n"] > mine["v2"]["n"]  # what is labelled in v1 alone counts there
+
+
+def test_own_photographs_are_scored_as_in_training(tmp_path):
+    generator = np.random.default_rng(0)
+    digits.ontology().save(tmp_path / "ontology.yaml")
+    rows = ["image,label,version,split"]
+    for number in range(80):
+        size = (int(generator.integers(16, 40)), int(generator.integers(16, 40)), 3)
+        pixels = generator.integers(0, 60, size) + 19 * (number % 10)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{number % 10},v2,{'test' if number % 4 == 3 else 'train'}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 16}\nmethod: ce\n"
+        "training: {model: wrn-10-1, steps: 5, evaluate_every: 5, batch_size: 16}\n"
+    )
+    bundle, result = train_file(tmp_path / "experiment.yaml")
+    assert bundle.description.shape == (3, 16, 16)
+    mine = found(bundle.folder, tmp_path / "labels.csv")
+    assert mine["v2"]["classes"] == result["test"]["v2"]["per_class"]
 
 
 def test_labels_of_any_version_count_where_they_say_something(new, old, pictures):

@@ -13,7 +13,9 @@ from typer.testing import CliRunner, Result
 
 from leco import LecoError
 from leco.cli.main import app
-from leco.deployment.inputs import batches
+from leco.data.squares import middle_square
+from leco.data.views import centre_crop_resize
+from leco.deployment.inputs import batches, read_image
 from leco.deployment.predictor import Predictor, label_map
 from leco.evaluation import predict_at
 from leco.ontology.masks import read_mask
@@ -222,3 +224,12 @@ def test_where_nothing_has_a_name_a_mask_says_so():
     ontology = Ontology.from_dict({"versions": versions})
     assert label_map(probs, ontology, "v1", 3, 3).tolist() == [[-1] * 3] * 3
     assert label_map(probs, ontology, "v2", 3, 3).tolist() == [[2] * 3] * 3
+
+
+def test_the_middle_is_cut_out_as_the_view_of_evaluation_does(new, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    changes = {"side": 32, "shape": (3, 28, 28), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    image = read_image(tmp_path / "a.png", new.description.model_copy(update=changes))
+    expected = centre_crop_resize(middle_square(tmp_path / "a.png", 32)[None], resize=32, size=28)[0]
+    assert torch.equal(image, expected)

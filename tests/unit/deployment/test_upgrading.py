@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.trainings import train_digits
 from typer.testing import CliRunner
 
 from leco import LecoError, Ontology
@@ -20,6 +21,7 @@ from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 
+SHORT = {"training.steps": "3", "training.evaluate_every": "3"}
 GONE_ON = {
     "v3": {
         "zero": {"renamed": "0"},
@@ -99,15 +101,7 @@ def test_a_model_of_the_first_version_alone_goes_on(old, new, tmp_path):
 
 
 def test_a_model_with_a_head_for_each_version_keeps_them(tmp_path):
-    wanted = experiment("digits-leco", {"method": "joint"}, {"training.steps": "2", "training.evaluate_every": "2"})
-    material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
-    stages = plan(wanted, material)
-    for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
-    from leco.experiments.bundling import bundle_stage
-
-    bundle_stage(store, stages.periods[-1][0].fingerprint, tmp_path / "joint")
-    joint = read_bundle(tmp_path / "joint")
+    joint = read_bundle(train_digits(tmp_path, SHORT, method="joint").folders[1])
     assert joint.description.heads == ("v1", "v2")
     upgraded = stored(joint, longer("v3"), tmp_path / "b")
     assert upgraded.description.heads == ("v1", "v2", "v3")
@@ -162,9 +156,6 @@ def test_the_command_says_what_it_did(new, tmp_path):
     assert "from v2 (10 classes) to v3 (14 classes)" in result.stdout
     assert "note: merged: 3, 5: answers in v2 change there" in result.stdout
     assert read_bundle(tmp_path / "b").metrics == new.metrics
-
-
-SHORT = {"training.steps": "3", "training.evaluate_every": "3"}
 
 
 def started(start: Path, folder: Path, **changes: object) -> tuple[Material, Plan]:
