@@ -49,6 +49,15 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="A bundle to start from: the model of an older version.", show_default=False)
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to put the last period's model; in the folder of runs, if not given.", show_default=False
+        ),
+    ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
     runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
@@ -59,24 +68,28 @@ def run(
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
+    from leco.deployment.bundle import check_target
+    from leco.experiments.bundling import bundle_place, bundle_stage
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
     from leco.experiments.networks import build_network
     from leco.experiments.running import Machine, Stopped
-    from leco.experiments.stages import plan
+    from leco.experiments.stages import choose, plan
     from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
     from leco.training.devices import check_shares
 
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
-        **{"size": size, "head_start": head_start or None, "transition": transition},
+        **{"size": size, "head_start": head_start or None, "transition": transition, "start": start},
     }
     wanted = experiment(source, changes, pairs(settings or []))
     material = make_material(wanted, data)
     stages, store = plan(wanted, material), Store(runs)
     build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
     check_shares(wanted.training.batch_size)
+    target = bundle or bundle_place(runs, stages.periods[-1][0])
+    check_target(target, material.task)
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
     if _leads():
         _print_plan(wanted, material, stages, to_do)
@@ -92,6 +105,8 @@ def run(
         raise
     if _leads():
         _print_results(stages, store, material.metric)
+        bundle_stage(store, choose(stages.periods[-1], store).fingerprint, target)
+        typer.echo(f"bundle: {target}")
 
 
 def _leads() -> bool:

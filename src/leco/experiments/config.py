@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from leco.data.benchmarks import recipe
 from leco.data.periods import Annotation
+from leco.deployment.description import read_description
 from leco.errors import LecoError, TextError, nearest
 from leco.experiments.recipes import Budget, defaults
 from leco.methods.method import Method
@@ -114,6 +115,7 @@ class Experiment(BaseModel):
     head_start: bool = False
     annotation: Annotation = "label-new"
     transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
+    start: Path | None = None  # a bundle: the model that the first period after its own starts from
     seed: int = Field(0, ge=0, lt=2**31)
     budget: Budget = "paper"
     training: Training = Training()
@@ -131,6 +133,8 @@ class Experiment(BaseModel):
             raise ValueError("`size` is for benchmarks; own data are taken as they are")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
+        if self.start is not None and self.strategy == "scratch":
+            raise ValueError("`start` names a model to start from, but `strategy: scratch` starts from none")
         return self
 
 
@@ -153,6 +157,8 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     side = str(values["data"].get("image_size", "")) if isinstance(values.get("data"), dict) else ""
     task = "own" if name is None else recipe(str(name)).task
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
+    if isinstance(values.get("start"), str | Path):
+        base = base | {"model": read_description(Path(values["start"])).model}
     values["training"] = base | given | _training_settings(settings)
     try:
         return Experiment.model_validate(values)
@@ -185,6 +191,8 @@ class File:
         if isinstance(own, dict):
             paths = {key: path.parent / own[key] for key in ("manifest", "ontology") if isinstance(own.get(key), str)}
             values["data"] = own | paths
+        if isinstance(values.get("start"), str):
+            values["start"] = path.parent / values["start"]
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:

@@ -186,7 +186,7 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
 
 def material_of(experiment: Experiment, root: Path) -> Material:
     """What an experiment trains on, loaded once for all that share it."""
-    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed")}
+    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed", "start")}
     weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
     return _material(Experiment(**same, training=weights), root)
 

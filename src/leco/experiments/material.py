@@ -2,12 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
@@ -19,10 +18,13 @@ from leco.data.own import own_annotated, own_samples, own_test
 from leco.data.periods import Annotated, Annotation, Part, annotate
 from leco.data.samples import Column, InMemory, Samples
 from leco.data.views import normalise
+from leco.data.views.features import unit_length
 from leco.data.views.sets import ViewSet, feature_views, image_views, segmentation_views
+from leco.deployment.bundle import Bundle, read_bundle
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, OwnData
 from leco.models.backbones import input_statistics
+from leco.ontology.differences import require_same
 from leco.ontology.ontology import Ontology
 
 
@@ -44,6 +46,7 @@ class Material:
     data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # what to ask for, to have it again
+    start: Bundle | None = None  # the model that training starts from, if it is given
 
     @property
     def metric(self) -> str:
@@ -56,6 +59,17 @@ class Material:
         first = torch.tensor([0])
         return self.views.evaluate(self.pool.inputs.read(first), Draws(0, 0, first)).shape[1:]
 
+    @property
+    def first(self) -> int:
+        """The first period that is trained: the first one, or the first that the start precedes."""
+        if self.start is None:
+            return 0
+        position, known = self.ontology.position, self.start.description
+        for period, version in enumerate(self.versions):
+            if position(known.trained) < position(version) and position(known.newest) <= position(version):
+                return period
+        raise LecoError(f"{self.start.folder}: is a model of {known.trained} already; no later version is trained")
+
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
         return self.ontology.until(self.versions[period])
@@ -63,7 +77,20 @@ class Material:
 
 def make_material(experiment: Experiment, root: Path) -> Material:
     """Load what an experiment names; benchmarks are below the folder `root`."""
-    return _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+    material = _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+    return material if experiment.start is None else _started(material, read_bundle(experiment.start), experiment)
+
+
+def _started(material: Material, start: Bundle, experiment: Experiment) -> Material:
+    """The same, for a training that starts from a model: it must fit, and says how inputs are normalised."""
+    known = start.description
+    mine = (material.task, tuple(material.shape), experiment.training.model)
+    theirs = (known.task, known.shape, known.model)
+    for what, here, there in zip(("task", "input shape", "backbone"), mine, theirs, strict=True):
+        if here != there and (what, known.task) != ("input shape", "segmentation"):
+            raise LecoError(f"{start.folder}: the {what} of this model is {there}, but the experiment has {here}")
+    require_same(start.ontology, material.ontology, "the experiment", str(start.folder))
+    return replace(material, normalise=known.normaliser(), start=start)
 
 
 def _benchmark(experiment: Experiment, root: Path) -> Material:
@@ -192,11 +219,6 @@ def _channel_statistics(pool: Samples, indices: Tensor) -> tuple[Tensor, Tensor]
         count += images.numel() // images.shape[1]
     mean = sums / count
     return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
-
-
-def unit_length(features: Tensor) -> Tensor:
-    """Features scaled to length ten."""
-    return 10 * F.normalize(features, dim=1)
 
 
 def _digests(starts: Sequence[str], ontology: Ontology, *parts: Samples) -> list[str]:

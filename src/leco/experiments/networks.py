@@ -20,10 +20,18 @@ def make_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = stage.training.norm_momentum
-    if stage.previous:
-        previous = load_network(choose(stage.previous, store), material, store)
-        hand_over(previous, network, material.until(stage.period), stage.strategy, stage.head_start)
+    if stage.previous or stage.start:
+        hand_over(
+            _start(stage, material, store), network, material.until(stage.period), stage.strategy, stage.head_start
+        )
     return network
+
+
+def _start(stage: Stage, material: Material, store: Store) -> AnyNetwork:
+    """What a stage starts from: the chosen one of those before it, or the bundle that was given."""
+    if material.start is not None and stage.start:
+        return material.start.network()
+    return load_network(choose(stage.previous, store), material, store)
 
 
 def load_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.errors import LecoError
+from leco.experiments.bundling import describe
 from leco.experiments.event_files import events
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
@@ -119,6 +120,7 @@ def run_stage(
                 write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
             content = json.dumps(material.ontology.to_dict(), ensure_ascii=False).encode()
             store.keep_ontology(material.ontology.fingerprint, content)
+            write_bytes(folder / "bundle.json", describe(stage, judge, network).write().encode())
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
             write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
             store.complete(stage.fingerprint)

@@ -3,9 +3,10 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from leco.errors import LecoError, TextError
 from leco.ontology import strict_yaml, tsv
@@ -16,13 +17,16 @@ _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
 _PLAIN_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./()'")
 
 
-def load(path: Path) -> Ontology:
-    """Read and check an ontology file; any error names the file, the line, the value and what would be right."""
+def load(path: Path, least: int = 2) -> Ontology:
+    """Read and check an ontology file; any error names the file, the line, the value and what would be right.
+
+    It must have `least` so many versions: what people write has two, what a model of the first period knows has one.
+    """
     kind, text = _format(path), read_text(path, _LARGEST_FILE)
     try:
         if kind == "tsv":
-            return parse(tsv.read(text, path.stem))
-        return parse(from_json(text) if kind == "json" else strict_yaml.read(text))
+            return parse(tsv.read(text, path.stem), least)
+        return parse(from_json(text) if kind == "json" else strict_yaml.read(text), least)
     except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
     except SchemaError as error:
@@ -70,14 +74,24 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old content or the new, never half of it, even if the machine stops."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that takes its place, or that of the one that is there, only when all of it is written."""
     try:
         target = path.resolve()  # through a link, not over it
+    except RuntimeError:  # what Python makes of links that lead in a circle
+        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
+    try:
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
         temporary = target.with_name(f".leco-{os.getpid()}.tmp")
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
@@ -85,8 +99,6 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
-    except RuntimeError:  # what Python makes of links that lead in a circle
-        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
 
 
 def _format(path: Path) -> str:
@@ -122,7 +134,7 @@ def from_json(text: str) -> Any:
     except LecoError:
         raise
     except (RecursionError, ValueError):  # nested too deep; a number of thousands of digits
-        raise TextError(1, "this is too deep, or its numbers are too long, for an ontology") from None
+        raise TextError(1, "this is too deep, or its numbers are too long") from None
 
 
 def _line_of_second(text: str, key: str) -> int:

@@ -102,7 +102,7 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
     assert (config["method"], config["seed"], config["training"]["steps"]) == ("lpl+pl/cond", 0, 2)
     assert config["previous"] == [stages.periods[0][0].fingerprint]
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("config.json", "metrics.jsonl", "model.safetensors", "result.json", "summary.json")
+        *("bundle.json", "config.json", "metrics.jsonl", "model.safetensors", "result.json", "summary.json")
     ]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leco.data.draws import Draws, normal_quantiles
@@ -38,3 +39,8 @@ def _noise_and_kept(device: torch.device) -> tuple[Tensor, Tensor]:
     noise[dropped:] = normal_quantiles(65_536 - dropped)
     kept[dropped:] = 65_536 / (65_536 - dropped)
     return noise.to(device), kept.to(device)
+
+
+def unit_length(features: Tensor) -> Tensor:
+    """Features scaled to length ten: what a model takes in place of normalised pixels."""
+    return 10 * F.normalize(features, dim=1)
