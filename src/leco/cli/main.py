@@ -7,7 +7,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from leco.cli import data, ontology, runs
+from leco.cli.check import check
 from leco.cli.grid import grid
+from leco.cli.init import init
 from leco.cli.paper import paper
 from leco.cli.report import report
 from leco.cli.run import run
@@ -25,6 +27,8 @@ app = typer.Typer(
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
+app.command()(init)
+app.command()(check)
 app.command()(run)
 app.command()(grid)
 app.command()(paper)
