@@ -6,6 +6,10 @@ import pytest
 from tests.commands import assert_refused, leco
 from tests.pictures import draw
 
+from leco import LecoError
+from leco.cli.check import check
+from leco.experiments.project import example
+
 
 def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     draw(tmp_path, *(f"v1/{c}/{n}.png" for c in ("cat", "dog") for n in range(3)))
@@ -16,7 +20,7 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
         "own: 16 images; labels: 6 of v1, 10 of v2",
         "1 left out: an image outside the folders of classes: v2/stray.png",
         "2 were dealt to test (one in 5 of every class, seed 0)",
-        "v1 -> v2: 1 classes kept by name, 0 inferred",
+        "v1 -> v2, classes: 1 kept by name, 0 inferred, 1 to be explained",
         "dog-poodle: brand-new, or {from: dog}?",
         "leco check own/experiment.yaml",
     ):
@@ -25,10 +29,17 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     assert found.returncode == 2  # dogs have no future yet
     (problem,) = json.loads(found.stdout)["problems"]
     assert (problem["about"], problem["count"]) == ("manifest", 3)
-    printed = leco("check", "own/experiment.yaml", cwd=tmp_path)
-    assert printed.returncode == 2
-    assert "label 'dog' of v1 is impossible" in printed.stderr
-    assert printed.stderr.splitlines()[-1] == "error: own/experiment.yaml: 1 problem, as listed above"
+
+
+def test_problems_are_printed_and_end_in_an_error(tmp_path, capsys):
+    example(tmp_path / "own")
+    file = tmp_path / "own" / "experiment.yaml"
+    (tmp_path / "own" / "ontology.yaml").write_text("versions: []\n")
+    file.write_text(file.read_text().replace("seed", "sed"))
+    with pytest.raises(LecoError, match=r"experiment.yaml: 2 problems, as listed above"):
+        check(file)
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.startswith("problem: ") for line in printed] == [True, True]
 
 
 BAD = {

@@ -86,12 +86,12 @@ def _print(found: "Checked", measured: "Estimate | None") -> None:
 def _print_plan(found: "Checked", rows: list[dict[str, Any]], measured: "Estimate | None") -> None:
     assert found.plan is not None
     times = [duration(measured.stages[stage]) if measured else "-" for stage in found.plan.stages]
-    columns = ("stage", "version", "steps", "new", "history", "validation", "test")
+    columns = ("stage", "version", "new", "history", "validation", "test")
     table = [
         [f"{row[c]:,}" if isinstance(row[c], int) else row[c] for c in columns] + [took]
         for row, took in zip(rows, times, strict=True)
     ]
-    print_table(["stage", "version", "steps", "new", "old", "val", "test", "time"], table, right=tuple(range(2, 8)))
+    print_table(["stage", "version", "new", "old", "val", "test", "time"], table, right=tuple(range(2, 7)))
     typer.echo("new, old, val, test: samples labelled in the version, samples of the history, held out, for testing")
     steps, images = (sum(row[column] for row in rows) for column in ("steps", "images"))
     typer.echo(f"{len(rows)} trainings: {steps:,} steps, {images:,} images")

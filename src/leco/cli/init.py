@@ -88,8 +88,8 @@ def _tell(folder: Path, made: "Project") -> None:
         typer.echo(line)
     if len(source.left_out):
         typer.echo(f"{folder / LEFT_OUT} lists all that was left out")
-    if made.dealt:
-        typer.echo(split_note(made.dealt, source.versions[-1]))
+    if note := split_note(made):
+        typer.echo(note)
     for step in made.steps:
         _tell_step(step)
     unclear = any(step.open or step.orphans for step in made.steps)
@@ -101,7 +101,8 @@ def _tell(folder: Path, made: "Project") -> None:
 def _tell_step(step: "GuessedStep") -> None:
     from leco.ontology.guess import suggestion
 
-    typer.echo(f"\n{step.old} -> {step.new}: {len(step.kept):,} classes kept by name, {len(step.inferred):,} inferred")
+    kept, inferred = f"{len(step.kept):,} kept by name", f"{len(step.inferred):,} inferred"
+    typer.echo(f"\n{step.old} -> {step.new}, classes: {kept}, {inferred}, {len(step.open):,} to be explained")
     _list("", {name: f"{how} (inferred)" for name, how in step.inferred.items()})
     _list("", {name: f"kept by name, but {how}" for name, how in step.doubtful.items()})
     _list(f"not in {step.old}; say what they come from:", {n: suggestion(n, r) for n, r in step.open.items()})

@@ -23,16 +23,15 @@ _IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
 
 def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
     """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
-    lazy = _lazy_samples(manifest, ontology, side)
+    lazy = lazy_samples(manifest, ontology, side)
     if not fits_memory(manifest, ontology, side):
         return lazy
     labels = {version: _held(column) for version, column in lazy.labels.items()}
     return Samples(_held(lazy.inputs), labels, None if lazy.sizes is None else _held(lazy.sizes), keeps_labels=True)
 
 
-def few_samples(manifest: Manifest, ontology: Ontology, side: int, count: int = 64) -> Samples:
-    """As `own_samples`, but a few images, spread evenly, are read and stand for all: to measure training with."""
-    lazy = _lazy_samples(manifest, ontology, side)
+def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
+    """Of a manifest's `lazy_samples`, read a few, spread evenly, which stand for all: to measure training with."""
     chosen = _spread(np.arange(len(manifest)), count)
     labels = dict(lazy.labels)
     for version, masks in manifest.masks.items():
@@ -48,8 +47,8 @@ def fits_memory(manifest: Manifest, ontology: Ontology, side: int) -> bool:
     return manifest.kind == "features" or len(manifest) * side * side * of_pixel <= _IN_MEMORY
 
 
-def _lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
-    """Features at once; files when they are asked for."""
+def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
+    """The samples of a manifest: features at once, files only when they are asked for."""
     paths = [manifest.root / path for path in manifest.inputs]
     labels: dict[str, Column] = {}
     for version in ontology.versions:

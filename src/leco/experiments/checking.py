@@ -1,6 +1,5 @@
 """Whether an experiment on own data can be run: all that is wrong with it at once, before anything is trained."""
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,7 +10,7 @@ from scipy import sparse
 
 from leco.data.feature_files import Tick
 from leco.data.manifest import Manifest, build_manifest
-from leco.data.own import few_samples, fits_memory
+from leco.data.own import few_samples, fits_memory, lazy_samples
 from leco.data.problems import Problem
 from leco.data.table import Table, read_table
 from leco.errors import LecoError
@@ -20,7 +19,7 @@ from leco.experiments.material import Material, own_material
 from leco.experiments.networks import build_network
 from leco.experiments.stages import Plan, plan
 from leco.experiments.sufficiency import enough_labels
-from leco.experiments.timing import Reading
+from leco.experiments.timing import Reading, measure_reading
 from leco.methods.method import Method
 from leco.models.backbones import check_backbone, check_known
 from leco.ontology.files import load_all
@@ -167,18 +166,15 @@ def _check_training(found: Checked, wanted: Experiment, ontology: Ontology, mani
     """What will be trained, and whether the model takes such inputs."""
     assert wanted.data is not None
     try:
-        started = time.perf_counter()
-        samples = few_samples(manifest, ontology, wanted.data.image_size, _FEW)
-        took = time.perf_counter() - started
+        lazy = lazy_samples(manifest, ontology, wanted.data.image_size)
+        samples = few_samples(manifest, lazy, _FEW)
         found.material = own_material(wanted, wanted.data, ontology, manifest, samples)
         found.plan = plan(wanted, found.material)
     except LecoError as error:
         found.say(found.problems, "labels", str(error))
         _check_model(found, wanted)
         return
-    kept = fits_memory(manifest, ontology, wanted.data.image_size)
-    one = 0.0 if manifest.kind == "features" else took / min(_FEW, len(manifest))
-    found.reading = Reading(one * len(manifest) or took, one, kept)
+    found.reading = measure_reading(lazy, fits_memory(manifest, ontology, wanted.data.image_size))
     try:
         build_network(found.plan.stages[0], found.material, pretrained=False)
     except LecoError as error:

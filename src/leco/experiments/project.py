@@ -16,6 +16,7 @@ from leco.data.sources.source import Options, Source
 from leco.errors import LecoError
 from leco.ontology.files import word, write_text
 from leco.ontology.guess import GuessedStep, guess
+from leco.ontology.schema import name_problem
 
 Reader = Callable[[Sequence[Path], Options], Source]
 READERS: dict[str, Reader] = {
@@ -68,7 +69,9 @@ def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options) 
     """Write what can be known from data as a reader of `READERS` takes them."""
     with fresh(folder):
         source, dealt = with_test(settle(READERS[kind](paths, options)))
-        supposed = guess(folder.resolve().name or "ontology", source.classes(), _labelled_twice(source))
+        name = folder.resolve().name
+        name = "ontology" if name_problem(name) else name
+        supposed = guess(name, source.classes(), _labelled_twice(source))
         write_text(folder / "ontology.yaml", _GUESSED + supposed.to_yaml())
         _write_rest(folder, source, side=64, model="resnet18", steps=1_000, batch=128)
     return Project(source, dealt, supposed.steps)
@@ -131,8 +134,13 @@ def _root(folder: Path, root: Path) -> str:
     return f"  root: {word(name):<20}  # the folder that paths in the manifest are relative to\n"
 
 
-def split_note(dealt: int, newest: str) -> str:
-    """How the test set came about."""
+def split_note(made: Project) -> str:
+    """How the test set came about, if it was not there."""
+    newest, dealt = made.source.versions[-1], made.dealt
+    if any(sample.split == "test" and sample.version == newest for sample in made.source.samples) and not dealt:
+        return ""
+    if not dealt:
+        return f"no image of {newest} is marked for testing, and there are too few of each class to deal some"
     return (
         f"no image of {newest} was marked for testing, so {dealt:,} were dealt to test (one in {SHARE} of every class, "
         f"seed {SEED}): without a test set nobody knows how good a model is"

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
+import torch
 from lightning_fabric import Fabric
 from torch import nn
 
 from leco.data.periods import Part
+from leco.data.samples import Samples
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import build_network
@@ -19,6 +21,7 @@ from leco.training.devices import make_fabric
 from leco.training.handover import AnyNetwork
 from leco.training.loop import Training
 
+_READ = 32  # samples
 _SMALLEST = 4  # samples of the first batch that is tried
 _LONGEST_STEP = 1.0  # seconds; a batch that would take longer is measured in part
 _LONGEST = 1.5  # seconds of steps, for each method
@@ -53,6 +56,18 @@ class Pace:
 
     step: float  # seconds
     scored: float  # seconds for each sample that is evaluated
+
+
+def measure_reading(samples: Samples, kept: bool) -> Reading:
+    """Read some samples one by one: the median is not troubled by what else the machine does."""
+    columns = [column for column in (samples.inputs, samples.sizes, *samples.labels.values()) if column is not None]
+    times = []
+    for index in torch.linspace(0, len(samples) - 1, _READ).long().split(1):  # type: ignore[no-untyped-call]
+        started = time.perf_counter()
+        for column in columns:
+            column.read(index)
+        times.append(time.perf_counter() - started)
+    return Reading(median(times) * len(samples), median(times), kept)
 
 
 def estimate(plan: Plan, material: Material, reading: Reading, device: str) -> Estimate:

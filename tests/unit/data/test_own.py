@@ -7,7 +7,7 @@ from PIL import Image
 
 from leco import LecoError, Ontology
 from leco.data.manifest import read_manifest
-from leco.data.own import few_samples, own_annotated, own_samples, own_test
+from leco.data.own import few_samples, lazy_samples, own_annotated, own_samples, own_test
 from leco.data.streams import Steps, loader
 
 ONTOLOGY = Ontology.from_taxonomy("pets", ["v1", "v2"], [("dog", "husky"), ("dog", "poodle"), ("cat", "lynx")])
@@ -133,14 +133,17 @@ def test_too_few_newest_labels_are_named(tmp_path):
 
 def test_a_few_images_stand_for_all_and_labels_are_their_own(tmp_path):
     manifest, _ = read_manifest(write_images(tmp_path, ROWS), ONTOLOGY)
-    whole, few = own_samples(manifest, ONTOLOGY, side=16), few_samples(manifest, ONTOLOGY, side=16, count=3)
+    whole, few = (
+        own_samples(manifest, ONTOLOGY, side=16),
+        few_samples(manifest, lazy_samples(manifest, ONTOLOGY, 16), 3),
+    )
     everything = torch.arange(len(manifest))
     assert len(few) == len(whole) == len(manifest)
     assert len(few.inputs.read(everything).flatten(1).unique(dim=0)) == 3
     assert torch.equal(few.inputs.read(torch.tensor([0])), whole.inputs.read(torch.tensor([0])))
     for version in ("v1", "v2"):
         assert torch.equal(few.labels[version].read(everything), whole.labels[version].read(everything))
-    more = few_samples(manifest, ONTOLOGY, side=16, count=1_000)
+    more = few_samples(manifest, lazy_samples(manifest, ONTOLOGY, 16), 1_000)
     assert torch.equal(more.inputs.read(everything), whole.inputs.read(everything))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from leco.data.cells import SPLITS
 from leco.data.image_files import SUFFIXES
-from leco.data.paths import look
+from leco.data.paths import look, normalise
 from leco.data.repeats import same_bytes
 from leco.data.sources.source import LeftOut, Sample, Source
 from leco.errors import LecoError
@@ -50,8 +50,10 @@ def settle(source: Source) -> Source:
 
 def _unfit(sample: Sample, left_out: LeftOut) -> bool:
     """Note why a sample cannot be written down, if that is so."""
-    if sample.path != sample.path.strip() or not _is_unicode(sample.path):
-        left_out.add("a file name that is not UTF-8, or has blanks around it", sample.path)
+    if not _fits_a_cell(sample.path) or sample.path != normalise(sample.path):
+        left_out.add(
+            "a path that a manifest cannot have: not UTF-8, of several lines, with blanks around it", sample.path
+        )
     elif not sample.path.lower().endswith(SUFFIXES):
         left_out.add("not an image", sample.path)
     elif sample.label and (problem := name_problem(sample.label)):
@@ -61,12 +63,12 @@ def _unfit(sample: Sample, left_out: LeftOut) -> bool:
     return True
 
 
-def _is_unicode(text: str) -> bool:
+def _fits_a_cell(path: str) -> bool:
     try:
-        text.encode()
+        path.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return path == path.strip() and not {"\n", "\r"}.intersection(path)
 
 
 def _one_label_each(samples: list[Sample], left_out: LeftOut) -> list[Sample]:

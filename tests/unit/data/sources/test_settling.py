@@ -52,14 +52,13 @@ def test_repetitions_are_dropped_and_contradictions_left_out(tmp_path):
 
 
 def test_odd_names_and_missing_files_are_counted(tmp_path):
-    draw(tmp_path, "a.png", " b.png", "c.txt", "d.png", "e.png")
+    draw(tmp_path, "a.png", " b.png", "x\ry.png", "c.txt", "d.png", "e.png")
     (tmp_path / "empty.png").touch()
     (tmp_path / "out.png").symlink_to("/etc/hostname")
     odd = ["<script>alert(1)</script>", "..", "a\nb", "x" * 300, "ok"]
     samples = [Sample("a.png", label, f"v{n % 2 + 1}") for n, label in enumerate(odd[2:4])]
-    samples += [
-        Sample(name, "ok", "v1") for name in (" b.png", "c.txt", "missing.png", "empty.png", "out.png", "\udc80")
-    ]
+    unfit = (" b.png", "x\ry.png", "c.txt", "missing.png", "empty.png", "out.png", "\udc80.png", "../a.png", "C:/a.png")
+    samples += [Sample(name, "ok", "v1") for name in unfit]
     samples += [Sample("d.png", odd[0], "v1"), Sample("e.png", odd[1], "v2")]
     found = settle(source(tmp_path, *samples))
     assert [sample.label for sample in found.samples] == odd[:2]  # printable, so they are names like any other
