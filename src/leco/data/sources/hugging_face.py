@@ -144,8 +144,9 @@ def _data_files(folder: Path) -> list[Path]:
     if content.get("_indices_data_files"):
         raise LecoError(f"{state}: the dataset has a mapping of indices; save it anew with `flatten_indices()`")
     names = [entry(state, f"_data_files[{number}]", file, "filename", str) for number, file in enumerate(files)]
+    there = {path.name for path in folder.iterdir() if path.is_file()}
     for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
+        if name not in there:  # so that no path leads elsewhere
             raise LecoError(f"{state}: {short(name)} is not a file in {folder}")
     return [folder / name for name in names]
 

@@ -19,7 +19,6 @@ from leco.data.sources.source import (
     check_paths,
     common_root,
     prefix,
-    printable,
     short,
     version_names,
 )
@@ -150,7 +149,7 @@ def _control(path: Path, made: Sequence[Mapping[str, set[str]]], image: str, ask
     if usual := [name for name in LABELS if name in known]:
         return usual[0]
     if len(known) > 1:
-        names = printable(", ".join(known[:8]))
+        names = ", ".join(short(name) for name in known[:8])
         raise LecoError(f"{path}: several keys may hold the choices ({names}); say --label-column")
     if not known:
         raise LecoError(f"{path}: no task has a choice; only choices are read, not boxes or other regions")

@@ -15,6 +15,7 @@ SPLITS_BY_NAME = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _SHOWN = 5  # examples of what was left out
+_LONGEST = 120  # characters of each
 
 
 class Sample(NamedTuple):
@@ -43,7 +44,7 @@ class LeftOut:
         """A line for each reason: how many, and the first ones."""
         lines = []
         for reason, items in self.items.items():
-            shown = ", ".join(printable(item) for item in items[:_SHOWN])
+            shown = ", ".join(printable(item[:_LONGEST]) for item in items[:_SHOWN])
             lines.append(f"{len(items):,} left out: {reason}: {shown}{', …' if len(items) > _SHOWN else ''}")
         return lines
 

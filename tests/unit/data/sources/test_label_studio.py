@@ -91,7 +91,7 @@ def test_json_min_is_read_too(folder):
 def test_of_several_controls_one_must_be_named(folder):
     tasks = [task(1, "a.png", ["dog"], name="kind")]
     tasks[0]["annotations"] += task(1, "a.png", ["good"], name="quality")["annotations"]
-    with pytest.raises(LecoError, match=r"several keys may hold the choices \(kind, quality\); say --label-column"):
+    with pytest.raises(LecoError, match=r"several keys may hold the choices \('kind', 'quality'\); say --label-column"):
         read(folder, tasks, tasks)
     assert {s.label for s in read(folder, tasks, tasks, label_column="quality").samples} == {"good"}
     with pytest.raises(LecoError, match="no choices are called 'kin'; did you mean 'kind'"):
