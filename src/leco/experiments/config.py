@@ -1,6 +1,7 @@
 """What an experiment is, as typed and checked data."""
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from leco.data.benchmarks import recipe
 from leco.data.periods import Annotation
+from leco.data.table import read_table
 from leco.deployment.description import read_description
 from leco.errors import LecoError, TextError, nearest
 from leco.experiments.recipes import Budget, defaults
@@ -20,6 +22,7 @@ from leco.training.handover import Strategy
 from leco.training.loop import Optimisation
 
 _LARGEST_FILE = 1_000_000
+_PATHS = ("manifest", "ontology", "root")  # of own data
 
 
 def _listed(value: Any) -> Any:
@@ -93,12 +96,13 @@ class Training(BaseModel):
 
 
 class OwnData(BaseModel):
-    """A manifest and its ontology, relative to the file that names them."""
+    """A manifest, its ontology and the folder its paths are relative to; all relative to the file that names them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     manifest: Path
     ontology: Path
+    root: Path | None = None  # the manifest's folder
     image_size: int = Field(64, ge=8, le=2_048)
 
 
@@ -138,6 +142,14 @@ class Experiment(BaseModel):
         return self
 
 
+class ExperimentError(LecoError):
+    """All that is wrong with an experiment; as an error, the first of it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(problems[0])
+
+
 def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
     """The experiment of a benchmark or an experiment.yaml, with `changes` to it and `settings` of its training.
 
@@ -154,8 +166,9 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")
-    side = str(values["data"].get("image_size", "")) if isinstance(values.get("data"), dict) else ""
-    task = "own" if name is None else recipe(str(name)).task
+    own = values["data"] if isinstance(values.get("data"), dict) else {}
+    side = str(own.get("image_size", ""))
+    task = own_task(own.get("manifest")) if name is None else recipe(str(name)).task
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
     if isinstance(values.get("start"), str | Path):
         base = base | {"model": read_description(Path(values["start"])).model}
@@ -163,10 +176,22 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        from_command = first["loc"][:1] and (first["loc"][0] in changes or ".".join(map(str, first["loc"])) in settings)
-        place = f"{source}:{file.line(first['loc'])}: " if file and not from_command else ""
-        raise LecoError(place + _spell(first)) from None
+        raise ExperimentError([_locate(problem, file, changes, settings) for problem in error.errors()]) from None
+
+
+def own_task(manifest: object) -> str:
+    """What the columns of a manifest make of own data; one that cannot be read is reported by whoever reads it."""
+    try:
+        return _task_of(manifest, manifest.stat().st_mtime_ns) if isinstance(manifest, Path) else "own images"
+    except (OSError, ValueError):
+        return "own images"
+
+
+@lru_cache(maxsize=8)
+def _task_of(manifest: Path, _: int) -> str:
+    """As long as the file does not change: the cells of a grid all ask for it."""
+    table, _problems = read_table(manifest)
+    return "own features" if table.kind == "features" else "own masks" if table.target == "mask" else "own images"
 
 
 @dataclass(frozen=True)
@@ -189,7 +214,7 @@ class File:
             raise LecoError(f"{path}: an experiment is a table with `benchmark` or `data`, and `method`")
         own = values.get("data")
         if isinstance(own, dict):
-            paths = {key: path.parent / own[key] for key in ("manifest", "ontology") if isinstance(own.get(key), str)}
+            paths = {key: path.parent / own[key] for key in _PATHS if isinstance(own.get(key), str)}
             values["data"] = own | paths
         if isinstance(values.get("start"), str):
             values["start"] = path.parent / values["start"]
@@ -207,6 +232,13 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_text(item) for item in value]
     return str(value) if isinstance(value, strict_yaml.Plain) else value
+
+
+def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: dict[str, str]) -> str:
+    """A problem with the line it stands on, if it comes from the file and not from the command line."""
+    place = problem["loc"]
+    from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
+    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + _spell(problem)
 
 
 def _spell(problem: Any) -> str:

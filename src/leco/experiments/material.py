@@ -121,7 +121,13 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
 def _own(experiment: Experiment, data: OwnData) -> Material:
     ontology = Ontology.load(data.ontology)
     manifest = _checked(data, ontology)
-    samples = own_samples(manifest, ontology, data.image_size)
+    return own_material(experiment, data, ontology, manifest, own_samples(manifest, ontology, data.image_size))
+
+
+def own_material(
+    experiment: Experiment, data: OwnData, ontology: Ontology, manifest: Manifest, samples: Samples
+) -> Material:
+    """What is trained on own samples, given a checked manifest."""
     task: Task = "features" if manifest.kind == "features" else "classification"
     if samples.sizes is not None:
         task = "segmentation"
@@ -149,16 +155,18 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         lambda period: own_test(manifest, histories[period]).indices,
         fingerprint,
         content,
-        source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels",
+        source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels in {manifest.root}",
     )
 
 
 def _checked(data: OwnData, ontology: Ontology) -> Manifest:
     try:
-        return read_manifest(data.manifest, ontology)[0]  # looks into every file
+        return read_manifest(data.manifest, ontology, root=data.root)[0]  # looks into every file
     except LecoError as error:
         headline, *more = str(error).split("\n")
-        remedy = f"; `leco data check {data.manifest} --ontology {data.ontology}` lists all problems" if more else ""
+        root = f" --root {data.root}" if data.root else ""
+        command = f"leco data check {data.manifest} --ontology {data.ontology}{root}"
+        remedy = f"; `{command}` lists all problems" if more else ""
         raise LecoError(headline + remedy) from None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from safetensors.torch import save
+from torch import nn
 
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
@@ -213,6 +214,13 @@ def make_training(
     stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
 ) -> Training:
     """All that a stage needs, ready to run."""
+    teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
+    job = make_job(stage, material, machine.workers, fabric, teacher)
+    return Training(job, make_network(stage, material, store), judge.score if judge.has_validation else None)
+
+
+def make_job(stage: Stage, material: Material, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
+    """What a stage does in its steps, whatever network it does that to."""
     settings = stage.training
     annotated = material.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.settings())
@@ -234,7 +242,7 @@ def make_training(
     views = material.views
     if material.task == "segmentation" and stage.method.pseudo == "fixmatch":
         views = replace(views, strong=photometric)  # something must tell the strong view from the weak one
-    job = Job(
+    return Job(
         steps,
         summands,
         views,
@@ -242,8 +250,7 @@ def make_training(
         stage.strategy,
         settings.optimisation(),
         stage.seed,
-        None if stage.teacher is None else load_network(stage.teacher, material, store),
+        teacher,
         fabric,
-        machine.workers,
+        workers,
     )
-    return Training(job, make_network(stage, material, store), judge.score if judge.has_validation else None)
