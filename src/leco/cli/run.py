@@ -132,6 +132,8 @@ def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[
     typer.echo(f"{material.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
     budget = {"small": "small budget, scaled down: ", "paper": ""}[wanted.budget]
     typer.echo(f"{budget}{training.model}, {training.steps:,} steps of {training.batch_size} a stage")
+    if wanted.data is not None and material.task == "classification" and wanted.start is None:
+        typer.echo(f"{training.model} begins with {_beginning(training.model, training.pretrained)}")
     last = stages.periods[-1][0]
     if str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: there is no history to pseudo-label")
@@ -141,6 +143,17 @@ def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[
     typer.echo(
         f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * training.batch_size:,} images"
     )
+
+
+def _beginning(model: str, pretrained: bool) -> str:
+    from leco.models.backbones import cached_weights, has_weights
+
+    if pretrained:
+        return "its pretrained weights" + ("" if cached_weights(model) else ", which are fetched")
+    fetch = (
+        "; `--set training.pretrained=true` fetches pretrained ones, which is far better" if has_weights(model) else ""
+    )
+    return f"random weights{fetch}"
 
 
 def _say(problem: str) -> None:

@@ -15,6 +15,7 @@ from leco.errors import LecoError, TextError, nearest
 from leco.experiments.recipes import Budget, defaults
 from leco.methods.method import Method
 from leco.methods.terms import Settings
+from leco.models.backbones import cached_weights
 from leco.ontology import strict_yaml
 from leco.ontology.files import line_of, read_text
 from leco.training.devices import Precision
@@ -172,7 +173,10 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
     if isinstance(values.get("start"), str | Path):
         base = base | {"model": read_description(Path(values["start"])).model}
-    values["training"] = base | given | _training_settings(settings)
+    training = base | given | _training_settings(settings)
+    if task == "own images" and "start" not in values:  # weights are taken if they are there, and never fetched unasked
+        training.setdefault("pretrained", cached_weights(str(training["model"])) is not None)
+    values["training"] = training
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,6 +69,25 @@ def input_statistics(name: str) -> tuple[Tensor, Tensor]:
     return torch.tensor(config.mean), torch.tensor(config.std)
 
 
+def has_weights(name: str) -> bool:
+    """Whether there are pretrained weights of a model, here or elsewhere."""
+    import timm
+
+    return bool(timm.is_model(name) and timm.is_model_pretrained(name))
+
+
+def cached_weights(name: str) -> Path | None:
+    """The pretrained weights of a timm model, if they are on this machine already; nothing is fetched to find out."""
+    import timm
+    from huggingface_hub import try_to_load_from_cache
+
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True) if timm.is_model(name) else None
+    if config is None or not config.hf_hub_id:
+        return None
+    found = try_to_load_from_cache(config.hf_hub_id, "model.safetensors")
+    return Path(found) if isinstance(found, str) else None
+
+
 def check_known(name: str, others: Sequence[str] = ()) -> None:
     """Refuse a name that timm does not know; `others` would have been right, too."""
     import timm
@@ -81,6 +101,8 @@ def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **option
     import timm
 
     check_known(name, others)
+    if pretrained and (there := cached_weights(name)):
+        options["pretrained_cfg_overlay"] = {"file": str(there)}  # else timm asks the hub for newer ones
     try:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # whatever the hub, the network or the file system raises
