@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
 _MOST = 20  # classes that are listed; the file has all
 
-Flag = Annotated[bool, typer.Option(show_default=False)]
-
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[OLD NEW …]", help="Your data, one per version, oldest first.", show_default=False),
+        typer.Argument(metavar="OLD NEW", help="Your data, one per version, oldest first.", show_default=False),
     ] = None,
     from_images: Annotated[
         bool, typer.Option("--from-images", help="They are folders with a folder per class.")

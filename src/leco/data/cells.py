@@ -27,8 +27,8 @@ def impossible(label: str, version: str, newest: str) -> Fault:
     """Say what to do about a label whose class was removed."""
     return Fault(
         "impossible label",
-        f"label {label!r} of {version} is impossible: no class of {newest} comes from it; leave the sample out, or "
-        f"list {label!r} under `ignore` of the version that dropped it",
+        f"label {label!r} of {version} is impossible: no class of {newest} comes from it; say which does with "
+        f"`from`, leave the sample out, or list {label!r} under `ignore` of the version that dropped it",
     )
 
 

@@ -117,7 +117,7 @@ def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, ti
         )
     except LecoError as error:
         headline, *lines = str(error).split("\n")
-        found.say(found.problems, "manifest", *([line.strip() for line in lines] or [headline]))
+        found.say(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
         return
     usable = [p for p in problems.found if found.ontology or p.kind != "bad period"]  # how many there are is not known
     found.problems += _grouped(path, usable)
