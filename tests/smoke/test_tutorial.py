@@ -1,0 +1,55 @@
+"""docs/tutorial.md, run literally: every command in its order, with fewer images and steps."""
+
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from tests.commands import leco
+
+ROOT = Path(__file__).parents[2]
+FEWER = {"--images 60": "--images 6", "leco run": "leco run --set training.batch_size=16 --set training.evaluate_every=2"}
+
+
+def change(file: Path, lines: list[str]) -> None:
+    """Replace the lines that have the same key, as the tutorial says."""
+    text = file.read_text()
+    for line in lines:
+        key = re.escape(line.strip().split(":")[0])
+        text, count = re.subn(rf"^( +){key}:.*$", rf"\g<1>{line.strip()}", text, flags=re.MULTILINE)
+        assert count == 1, f"{file}: {line}"
+    file.write_text(text)
+
+
+@pytest.mark.slow
+def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(cifar_root)
+    said: dict[str, str] = {}
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
+        if kind == "yaml":
+            experiment = "image_size" in block
+            file = tmp_path / "project" / ("experiment.yaml" if experiment else "ontology.yaml")
+            change(file, [line.replace("600", "4") for line in block.splitlines()])
+        elif kind == "python":
+            exec(compile(block, "tutorial.md", "exec"), {})
+        for line in block.splitlines() if kind == "sh" else ():
+            for full, fewer in FEWER.items():
+                line = line.replace(full, fewer)  # noqa: PLW2901
+            program, *arguments = shlex.split(line, comments=True)
+            if program == "python":
+                monkeypatch.setattr(sys, "argv", arguments)
+                runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
+            elif arguments[:2] != ["data", "fetch"]:  # nothing is fetched in tests
+                result = leco(*arguments)
+                assert result.returncode == 0, f"{line}\n{result.stderr}"
+                said[" ".join(arguments[:2])] = result.stdout
+    assert "1 to be explained" in said["init project"]
+    assert re.search(r"renamed +trees +tree", said["ontology diff"])
+    assert re.search(r"merged +aquatic_mammals, fish +sea_animal", said["ontology diff"])
+    assert re.search(r"added +- +rocket", said["ontology diff"])
+    for name in ("answers.csv", "old-answers.csv", "sure.csv", "same-answers.csv", "model.onnx", "model/README.md"):
+        assert (tmp_path / name).stat().st_size > 0
+    assert "flowers" not in (tmp_path / "answers.csv").read_text().replace("/flowers", "")
