@@ -101,27 +101,32 @@ class OwnData(BaseModel):
     image_size: int = Field(64, ge=8, le=2_048)
 
 
-class Experiment(BaseModel):
-    """One cell of a table: data, a method, two strategies and a seed."""
+class Procedure(BaseModel):
+    """How models are trained, whatever the data: a method, two strategies and a seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmark: str | None = None
-    data: OwnData | None = None
-    size: int | None = Field(None, ge=1)
     method: str = "lpl+st-hard/cond"
     strategy: Strategy = "finetune"
     head_start: bool = False
     annotation: Annotation = "label-new"
-    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
     seed: int = Field(0, ge=0, lt=2**31)
-    budget: Budget = "paper"
     training: Training = Training()
 
     @field_validator("method")
     @classmethod
     def _known_method(cls, method: str) -> str:
         return str(Method.parse(method))
+
+
+class Experiment(Procedure):
+    """One cell of a table: data, and how models are trained on them."""
+
+    benchmark: str | None = None
+    data: OwnData | None = None
+    size: int | None = Field(None, ge=1)
+    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
+    budget: Budget = "paper"
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> "Experiment":
@@ -160,7 +165,7 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
         first = error.errors()[0]
         from_command = first["loc"][:1] and (first["loc"][0] in changes or ".".join(map(str, first["loc"])) in settings)
         place = f"{source}:{file.line(first['loc'])}: " if file and not from_command else ""
-        raise LecoError(place + _spell(first)) from None
+        raise LecoError(place + spell_out(first)) from None
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,8 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, strict_yaml.Plain) else value
 
 
-def _spell(problem: Any) -> str:
+def spell_out(problem: Any) -> str:
+    """A problem that pydantic found, in one line."""
     names = [str(part) for part in problem["loc"]]
     place = ".".join(names)
     if problem["type"] == "extra_forbidden":

@@ -10,20 +10,25 @@ from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import Store
 from leco.models import Network, build_backbone, build_segmenter
+from leco.training.devices import seed_dropout
 from leco.training.handover import AnyNetwork, hand_over
 
 
-def make_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
+def make_network(stage: Stage, material: Material, previous: AnyNetwork | None) -> AnyNetwork:
     """A new network for a stage, with what it takes over from the one before."""
-    torch.manual_seed(stage.seed)
+    seed_dropout(stage.seed)  # and all that is drawn on the CPU; `torch.manual_seed` would reach for other devices
     network = build_network(stage, material, stage.training.pretrained)
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = stage.training.norm_momentum
-    if stage.previous:
-        previous = load_network(choose(stage.previous, store), material, store)
+    if previous is not None:
         hand_over(previous, network, material.until(stage.period), stage.strategy, stage.head_start)
     return network
+
+
+def previous_network(stage: Stage, material: Material, store: Store) -> AnyNetwork | None:
+    """The network that a stage starts from, if any: the best on validation of those it may start from."""
+    return load_network(choose(stage.previous, store), material, store) if stage.previous else None
 
 
 def load_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:

@@ -20,7 +20,7 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.errors import LecoError
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
-from leco.experiments.networks import load_network, make_network
+from leco.experiments.networks import load_network, make_network, previous_network
 from leco.experiments.overlays import overlay_sheet
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
@@ -29,6 +29,7 @@ from leco.methods.terms import terms
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
+from leco.training.handover import AnyNetwork
 from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
@@ -71,7 +72,9 @@ def run_stage(
             _complete_diverged(stage, store, folder, leads, f"its teacher: {fate}")
             return
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
-        training = make_training(stage, material, store, machine, fabric, judge)
+        previous = previous_network(stage, material, store)
+        teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
+        training = make_training(stage, material, previous, teacher, fabric, judge, machine.workers)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
             training.resume(checkpoint)
@@ -194,9 +197,15 @@ def _step(line: bytes) -> int:
 
 
 def make_training(
-    stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
+    stage: Stage,
+    material: Material,
+    previous: AnyNetwork | None,
+    teacher: AnyNetwork | None,
+    fabric: Fabric,
+    judge: Judge | None = None,
+    workers: int = 0,
 ) -> Training:
-    """All that a stage needs, ready to run."""
+    """All that a stage needs, ready to run, given the networks that it starts from and learns from."""
     settings = stage.training
     annotated = material.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.settings())
@@ -226,8 +235,9 @@ def make_training(
         stage.strategy,
         settings.optimisation(),
         stage.seed,
-        None if stage.teacher is None else load_network(stage.teacher, material, store),
+        teacher,
         fabric,
-        machine.workers,
+        workers,
     )
-    return Training(job, make_network(stage, material, store), judge.score if judge.has_validation else None)
+    validate = judge.score if judge is not None and judge.has_validation else None
+    return Training(job, make_network(stage, material, previous), validate)
