@@ -8,7 +8,10 @@ import pytest
 import leco
 
 # From the top down: a layer may import those after it, and itself.
-LAYERS = ["cli", "reports", "experiments", "training", "evaluation", "methods", "models", "data", "ontology"]
+LAYERS = [
+    *("cli", "reports", "estimator", "experiments", "training", "evaluation"),
+    *("methods", "models", "data", "ontology"),
+]
 ROOT = Path(leco.__file__).parent
 
 
