@@ -94,3 +94,57 @@ def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
     assert held_out
     for part in (first.newest, *first.history, second.newest, *second.history):
         assert not held_out & set(part.indices.tolist())
+
+
+def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
+    """The results of an experiment, in the order of its stages."""
+    from leco.experiments.config import experiment
+    from leco.experiments.material import make_material
+    from leco.experiments.running import Machine, run_stage
+    from leco.experiments.stages import plan
+    from leco.experiments.store import Store
+
+    changed = {f"training.{key}": value for key, value in settings.items()}
+    wanted = experiment(str(folder / "experiment.yaml"), {}, changed)
+    material, store = make_material(wanted, folder), Store(folder / "runs")
+    stages = plan(wanted, material).stages
+    for stage in stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    return [store.require(stage.fingerprint) for stage in stages]
+
+
+def write_project(folder: Path, header: str, rows: list[str]) -> None:
+    """Files of an experiment that say nothing but where the data are: elsewhere."""
+    (folder / "project").mkdir()
+    (folder / "project" / "labels.csv").write_text("\n".join([header, *rows]) + "\n")
+    (folder / "project" / "ontology.yaml").write_text(
+        "versions:\n  - {name: v1, classes: [a]}\n  - {name: v2, classes: {b: {from: a}, c: {from: a}}}\n"
+    )
+    (folder / "project" / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, root: ../data, image_size: 32}\n"
+    )
+
+
+def test_own_features_need_no_settings(tmp_path):
+    (tmp_path / "data").mkdir()
+    chance = np.random.default_rng(0)
+    np.save(tmp_path / "data" / "x.npy", chance.normal(size=(60, 8)) + 3 * (-1) ** np.arange(60)[:, None])
+    labels = ["a,v1," if n < 20 else f"{'bc'[n % 2]},v2,{'test' if n >= 40 else ''}" for n in range(60)]
+    write_project(tmp_path, "features,label,version,split", [f"x.npy#{n},{label}" for n, label in enumerate(labels)])
+    *_, newest = trained(tmp_path / "project", steps="30")
+    assert newest["test"]["v2"]["macc"] > 0.95
+
+
+def test_own_masks_need_no_settings_either(tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = []
+    for n in range(12):
+        fine = np.zeros((24, 32), dtype=np.uint8)
+        fine[:, : 4 + 2 * n] = 1
+        Image.fromarray(np.stack([fine * 200] * 3, axis=-1)).save(tmp_path / "data" / f"{n}.png")
+        Image.fromarray(fine if n > 4 else fine * 0).save(tmp_path / "data" / f"m{n}.png")
+        rows.append(f"{n}.png,m{n}.png,{'v2' if n > 4 else 'v1'},{'test' if n > 9 else 'train'}")
+    write_project(tmp_path, "image,mask,version,split", rows)
+    *_, newest = trained(tmp_path / "project", steps="3", evaluate_every="3", batch_size="4")
+    assert newest["metric"] == "miou"
+    assert 0 <= newest["test"]["v2"]["miou"] <= 1

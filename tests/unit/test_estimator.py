@@ -208,10 +208,8 @@ def test_what_a_linear_model_does_not_take_over_is_not_trained(monkeypatch):
     import leco.estimator.fitting as fitting
 
     trained = []
-    original = fitting.make_training
-    monkeypatch.setattr(
-        fitting, "make_training", lambda stage, *rest: trained.append(str(stage)) or original(stage, *rest)
-    )
+    original = fitting.make_job
+    monkeypatch.setattr(fitting, "make_job", lambda stage, *rest: trained.append(str(stage)) or original(stage, *rest))
     X, y, versions = evolving()
 
     def fit(**changes):

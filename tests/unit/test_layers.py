@@ -8,10 +8,8 @@ import pytest
 import leco
 
 # From the top down: a layer may import those after it, and itself.
-LAYERS = [
-    *("cli", "reports", "estimator", "experiments", "training", "evaluation"),
-    *("methods", "models", "data", "ontology"),
-]
+LAYERS = ["cli", "reports", "estimator", "experiments", "deployment", "training", "evaluation"]
+LAYERS += ["methods", "models", "data", "ontology"]
 ROOT = Path(leco.__file__).parent
 
 

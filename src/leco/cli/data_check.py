@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from leco.cli.progress import ticking
 from leco.cli.tables import print_table
 from leco.errors import LecoError
 
@@ -48,7 +49,7 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
         headings = ["version", "split", "labelled", "classes seen", "rarest", "most frequent"]
         print_table(headings, rows, right=(2, 3))
     if found.labels:
-        _print_classes(found, history)
+        print_classes(found, history)
     for split in ("val", "test"):
         older = int(((found.split == split) & anyhow & ~newest).sum())
         if older:
@@ -61,20 +62,11 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
 def _read(
     manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool, root: Path | None
 ) -> "tuple[Manifest, Problems]":
-    from rich.console import Console
-    from rich.progress import Progress
-
     from leco.data.image_folder import image_folder
     from leco.data.manifest import read_manifest
 
     read = image_folder if manifest.is_dir() else partial(read_manifest, root=root)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading files", total=None)
-
-        def tick(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
+    with ticking("reading files") as tick:
         return read(manifest, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
 
 
@@ -94,8 +86,8 @@ def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: st
     if manifest.masks:
         number = sum(bool(mask) for mask, wanted in zip(manifest.masks[version], chosen, strict=True) if wanted)
         return [version, split, f"{number:,} masks", "-", "-", "-"]
-    counts = _counts(manifest, ontology, version, split)
     known = ontology[version]
+    counts = manifest.counts(known)[split]
     seen = [index for index in range(len(known)) if counts[index]]
     if not seen:
         return [version, split, "0", f"0 of {len(known)}", "-", "-"]
@@ -104,21 +96,14 @@ def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: st
     return [version, split, f"{sum(counts):,}", f"{len(seen):,} of {len(known):,}", *named]
 
 
-def _counts(manifest: "Manifest", ontology: "Ontology", version: str, split: str) -> list[int]:
-    import numpy as np
-
-    labels = manifest.labels[version][manifest.split == split]
-    return [int(count) for count in np.bincount(labels[labels >= 0], minlength=len(ontology[version]))]
-
-
-def _print_classes(manifest: "Manifest", ontology: "Ontology") -> None:
+def print_classes(manifest: "Manifest", ontology: "Ontology") -> None:
     """Print how often each class was labelled; of many classes, those with the fewest labels, which need a look."""
     from leco.data.cells import SPLITS
 
     splits = [split for split in SPLITS if (manifest.split == split).any()]
     for version in manifest.labels:
         known = ontology[version]
-        counts = [_counts(manifest, ontology, version, split) for split in splits]
+        counts = [manifest.counts(known)[split] for split in splits]
         order = list(range(len(known)))
         if len(order) > _MOST_CLASSES:
             order = sorted(order, key=lambda index: sum(count[index] for count in counts))[:_MOST_CLASSES]

@@ -1,6 +1,5 @@
 """`leco demo`: tells the story of `experiments.story`."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,14 +63,14 @@ def _tell_idea(ontology: "Ontology") -> None:
 def _train(graph: "Graph", root: Path, runs: Path) -> None:
     from leco.cli.grid_view import watch
     from leco.errors import LecoError
-    from leco.experiments.engine import run_locally
+    from leco.experiments.engine import cores, run_locally
 
     missing = graph.missing(runs)
     shared = graph.wanted - len(graph.stages)
     echo(f"   {graph.wanted} trainings, {shared} of them shared with others: {len(missing)} to do\n")
     if not missing:
         return
-    states = run_locally(graph, root, runs, jobs=min(4, os.cpu_count() or 1), device="cpu")
+    states = run_locally(graph, root, runs, jobs=min(4, cores()), device="cpu")
     for problem in watch(states, len(missing), str(runs)).failed.values():
         raise LecoError(f"a training failed: {problem}")
 

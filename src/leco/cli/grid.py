@@ -1,6 +1,5 @@
 """`leco grid`: many experiments over one store."""
 
-import os
 import re
 import time
 from pathlib import Path
@@ -35,7 +34,9 @@ def grid(
     engine: Annotated[
         str, typer.Option(help="local, or ray: a cluster (RAY_ADDRESS), or one on this machine.")
     ] = "local",
-    jobs: Annotated[int, typer.Option(min=1, help="Stages at a time, which share the cores.")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Stages at a time, which share the cores; one each, if not given.")
+    ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
     runs: Annotated[
         str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, that keeps what was trained.")
@@ -48,7 +49,7 @@ def grid(
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
     from leco.cli.grid_view import watch
-    from leco.experiments.engine import Graph, engine_of, material_of
+    from leco.experiments.engine import Graph, cores, engine_of, material_of
     from leco.experiments.networks import build_network
 
     cells = _cells(methods, strategies, annotations)
@@ -66,7 +67,7 @@ def grid(
         return
     started = time.monotonic()
     try:
-        final = watch(run_all(graph, data, runs, jobs, device), len(missing), runs)
+        final = watch(run_all(graph, data, runs, jobs or cores(), device), len(missing), runs)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command goes on with what is missing", err=True)
         raise

@@ -35,12 +35,13 @@ def watch(states: Iterator[Progress], total: int, runs: str) -> Progress:
     store = None if is_url(runs) else Store(local_path(runs))
 
     def screen() -> Group:
+        counts = f"{len(state.running)} running, {len(state.waiting)} waiting{_failed(state)}"
+        bar.update(task, completed=ended(state), description=counts)
         return Group(bar, running_table(state, store))
 
     with Live(get_renderable=screen, console=console, refresh_per_second=2, transient=True):
-        for state in states:
-            waiting = f"{len(state.running)} running, {len(state.waiting)} waiting{_failed(state)}"
-            bar.update(task, completed=ended(state), description=waiting)
+        for _ in states:  # the same object, as it changes
+            pass
     return state
 
 

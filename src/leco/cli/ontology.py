@@ -145,7 +145,7 @@ def infer(
     if output.suffix.lower() == ".json":
         ontology.save(output)
     else:
-        write_text(output, to_yaml(ontology.to_dict(), [_comment(parent) for parent in found]))
+        write_text(output, to_yaml(ontology.to_dict(), {versions[1]: [_comment(parent) for parent in found]}))
     _report(colabels, found)
     typer.echo(f"wrote {output}; see what it says with: leco ontology diff {output}")
 

@@ -39,11 +39,24 @@ def run(
         typer.Option(help="paper (if not given), or small: scaled down for two CPU cores.", show_default=False),
     ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
+    transition: Annotated[
+        str | None,
+        typer.Option(help="Of Mapillary: tree (majority parent) or soft (measured shares).", show_default=False),
+    ] = None,
     head_start: Annotated[
         bool, typer.Option("--head-start", help="Classes begin as the class they came from.")
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="A bundle to start from: the model of an older version.", show_default=False)
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to put the last period's model; in the folder of runs, if not given.", show_default=False
+        ),
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
     runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
@@ -55,22 +68,28 @@ def run(
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
+    from leco.deployment.bundle import check_target
+    from leco.experiments.bundling import bundle_place, bundle_stage
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
     from leco.experiments.networks import build_network
     from leco.experiments.running import Machine, Stopped
-    from leco.experiments.stages import plan
+    from leco.experiments.stages import choose, plan
     from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
+    from leco.training.devices import check_shares
 
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
-        **{"size": size, "head_start": head_start or None},
+        **{"size": size, "head_start": head_start or None, "transition": transition, "start": start},
     }
     wanted = experiment(source, changes, pairs(settings or []))
     material = make_material(wanted, data)
     stages, store = plan(wanted, material), Store(runs)
     build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
+    check_shares(wanted.training.batch_size)
+    target = bundle or bundle_place(runs, stages.periods[-1][0])
+    check_target(target, material.task)
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
     if _leads():
         _print_plan(wanted, material, stages, to_do)
@@ -86,6 +105,8 @@ def run(
         raise
     if _leads():
         _print_results(stages, store, material.metric)
+        bundle_stage(store, choose(stages.periods[-1], store).fingerprint, target)
+        typer.echo(f"bundle: {target}")
 
 
 def _leads() -> bool:
@@ -99,6 +120,10 @@ def pairs(settings: list[str]) -> dict[str, str]:
     for key, equals, value in found:
         if not (key and equals and value):
             raise LecoError(f"--set {key}{equals}{value}: say KEY=VALUE, such as training.steps=500")
+    keys = [key for key, _, _ in found]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise LecoError(f"--set {key}: is given {keys.count(key)} times; say it once")
     return {key: value for key, _, value in found}
 
 
@@ -156,7 +181,7 @@ def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
         result = store.require(stage.fingerprint)
         scores = [result[part] or {} for part in ("validation", "test")]
         values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in scores]
-        older = ", ".join(f"{name} {100 * s[metric]:.1f}" for name, s in scores[1].items() if name != stage.version)
+        older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in scores[1].items() if name != stage.version)
         several = len(stages.stages) > len(chosen) and stage in chosen
         name = f"{'' if stage in asked_for else 'teacher: '}{stage}{' *' * several}"
         took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"

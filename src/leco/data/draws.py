@@ -73,9 +73,13 @@ class Draws:
 
 @lru_cache
 def _quantiles(device: torch.device) -> Tensor:
-    """The standard normal distribution in 65,536 equal parts, up to 4.2 either way."""
-    middles = (torch.arange(65_536, dtype=torch.float64) + 0.5) / 65_536
-    quantiles: Tensor = torch.special.ndtri(middles).float().to(device)
+    return normal_quantiles(65_536).to(device)
+
+
+def normal_quantiles(count: int) -> Tensor:
+    """The standard normal distribution in equal parts, the middle of each; 65,536 go up to 4.2 either way."""
+    middles = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    quantiles: Tensor = torch.special.ndtri(middles).float()
     return quantiles
 
 

@@ -36,7 +36,7 @@ def load_features(root: Path, references: Sequence[str]) -> NDArray[np.float32]:
     """Read checked references, (n, d), opening each file once."""
     rows: NDArray[np.float32] | None = None
     for file, places in _by_file(references).items():
-        for some, block in _blocks(_open(root / file), places):
+        for some, block in _blocks(open_array(root / file), places):
             if rows is None:
                 rows = np.empty((len(references), block.shape[1]), dtype=np.float32)
             if block.shape[1] != rows.shape[1]:
@@ -52,7 +52,7 @@ def inspect_features(root: Path, references: Sequence[str], tick: Tick) -> dict[
     files = _by_file(references)
     for number, (file, places) in enumerate(files.items(), start=1):
         try:
-            array = _open(root / file)
+            array = open_array(root / file)
         except LecoError as error:
             fault = Fault("not .npy", str(error).removeprefix(f"{root / file}: "))
             faults |= {references[place]: fault for place in places}
@@ -82,7 +82,7 @@ def _by_file(references: Sequence[str]) -> dict[str, dict[int, int | None]]:
     return files
 
 
-def _open(path: Path) -> NDArray[Any]:
+def open_array(path: Path) -> NDArray[Any]:
     """Map an array into memory; pickled objects, which could run code, are refused."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -91,6 +91,12 @@ def _open(path: Path) -> NDArray[Any]:
         raise LecoError(f"{path}: {hint}: {error}") from None
     if not isinstance(array, np.ndarray):
         raise LecoError(f"{path}: is an archive of arrays (.npz), not a .npy array")
+    check_array(path, array)
+    return array
+
+
+def check_array(path: Path, array: NDArray[Any]) -> None:
+    """Refuse what is neither a vector of numbers nor a table of them."""
     if array.dtype.kind not in "fiu":
         raise LecoError(f"{path}: holds {array.dtype}, not numbers")
     if array.ndim not in (1, 2) or not array.size or array.shape[-1] > _LONGEST:
@@ -98,7 +104,6 @@ def _open(path: Path) -> NDArray[Any]:
             f"{path}: has the shape {array.shape}; one vector, or a table with a vector in each row, is meant, of at "
             f"most {_LONGEST:,} numbers each"
         )
-    return array
 
 
 def _row_fault(array: NDArray[Any], row: int | None) -> Fault | None:

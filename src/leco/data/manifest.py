@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leco.data.cells import check_splits_and_periods, check_versions, encode_labels
+from leco.data.cells import SPLITS, check_splits_and_periods, check_versions, encode_labels
 from leco.data.contents import Picture, inspect_pictures
 from leco.data.feature_files import Tick, inspect_features, parse_features
 from leco.data.mask_files import MaskRule
@@ -18,7 +18,7 @@ from leco.data.repeats import check_repeats, identical_files, resolve_periods, r
 from leco.data.table import Table, check_columns, read_table
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
-from leco.ontology.version import NO_LABEL
+from leco.ontology.version import NO_LABEL, Version
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,12 @@ class Manifest:
         masked = {version: np.array([bool(mask) for mask in masks]) for version, masks in self.masks.items()}
         return {version: labels >= 0 for version, labels in self.labels.items()} | masked
 
+    def counts(self, version: Version) -> dict[str, list[int]]:
+        """How often each class of a version was labelled, in every split."""
+        labels = self.labels.get(version.name, np.full(len(self), NO_LABEL))
+        chosen = {split: labels[(self.split == split) & (labels >= 0)] for split in SPLITS}
+        return {split: np.bincount(some, minlength=len(version)).tolist() for split, some in chosen.items()}
+
 
 def read_manifest(
     path: Path | str,
@@ -48,6 +54,7 @@ def read_manifest(
     *,
     root: Path | str | None = None,
     decode: bool = True,
+    most: int | None = None,
     skip_bad: bool = False,
     tick: Tick = lambda done, total: None,
 ) -> tuple[Manifest, Problems]:
@@ -55,12 +62,13 @@ def read_manifest(
 
     All problems are raised as one error; with `skip_bad`, the rows that have one are left out and the problems are
     returned. `decode` looks into every file, which takes long, so that training meets no broken one; it also finds
-    equal files in different splits. `tick(done, total)` is called as that proceeds.
+    equal files in different splits. Of more than `most` images, only so many are looked into, spread evenly.
+    `tick(done, total)` is called as that proceeds.
     """
     path = Path(path)
     table, broken = read_table(path)
     folder = Path(root) if root is not None else path.parent
-    return build_manifest(table, broken, folder, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
+    return build_manifest(table, broken, folder, ontology, decode=decode, most=most, skip_bad=skip_bad, tick=tick)
 
 
 def build_manifest(
@@ -72,6 +80,7 @@ def build_manifest(
     decode: bool,
     skip_bad: bool,
     tick: Tick,
+    most: int | None = None,
 ) -> tuple[Manifest, Problems]:
     """Check a table, wherever it comes from; `broken` are problems met while reading it."""
     if not root.is_dir():
@@ -110,7 +119,7 @@ def build_manifest(
     problems.extend(_at_rows(table, masks, faults))
     if decode:
         found = {path: file for path, file in files.items() if file in sizes}
-        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, tick))
+        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, most, tick))
         parts = {path: splits[numbers[path]] for path, file in found.items() if file == path}
         same = identical_files(root, {path: sizes[path] for path in parts}, parts)
         problems.extend(_at_rows(table, inputs, same))
@@ -170,9 +179,10 @@ def _look_inside(
     masks: Sequence[str],
     found: dict[str, str],
     sizes: dict[str, int],
+    most: int | None,
     tick: Tick,
 ) -> list[Problem]:
-    """Read every file that is there."""
+    """Read every file that is there, or, of more than `most` images, so many."""
     if table.kind == "features":
         return _at_rows(table, inputs, inspect_features(root, list(found), tick))
     belongs: dict[str, dict[tuple[str, str], list[int]]] = {path: {} for path in dict.fromkeys(inputs) if path in found}
@@ -184,6 +194,8 @@ def _look_inside(
     names = {version.name for version in ontology.versions}
     rules = {name: MaskRule.of(ontology, name) for name in names.intersection(table["version"])} if any(masks) else {}
     images = list(belongs)
+    if most is not None and len(images) > most:
+        images = [images[len(images) * number // most] for number in range(most)]
     pictures = [Picture(path if path in found else None, tuple(belongs[path])) for path in images]
     problems = []
     for number, file, version, fault in inspect_pictures(root, pictures, rules, tick):

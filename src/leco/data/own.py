@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data.feature_files import load_features
 from leco.data.manifest import Manifest
 from leco.data.mask_files import decode_mask
 from leco.data.periods import Annotated, Part, deal, seeded
-from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.samples import Column, Few, Files, InMemory, Samples
 from leco.data.squares import letterbox, letterbox_mask, letterbox_size, middle_square
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
@@ -22,33 +23,64 @@ _IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
 
 def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
     """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
-    if manifest.masks:
-        return _segmentation(manifest, ontology, side)
+    lazy = lazy_samples(manifest, ontology, side)
+    if not fits_memory(manifest, ontology, side):
+        return lazy
+    labels = {version: _held(column) for version, column in lazy.labels.items()}
+    return Samples(_held(lazy.inputs), labels, None if lazy.sizes is None else _held(lazy.sizes), keeps_labels=True)
+
+
+def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
+    """Of a manifest's `lazy_samples`, read a few, spread evenly, which stand for all: to measure training with."""
+    chosen = _spread(np.arange(len(manifest)), count)
+    labels = dict(lazy.labels)
+    for version, masks in manifest.masks.items():
+        drawn = np.flatnonzero([bool(mask) for mask in masks])
+        labels[version] = _few(lazy.labels[version], _spread(drawn, count) if len(drawn) else chosen)
+    sizes = None if lazy.sizes is None else _few(lazy.sizes, chosen)
+    return Samples(_few(lazy.inputs, chosen), labels, sizes, keeps_labels=True)
+
+
+def fits_memory(manifest: Manifest, ontology: Ontology, side: int) -> bool:
+    """Whether all images, decoded, are small enough to be kept."""
+    of_pixel = 3 + 2 * len(ontology.versions) if manifest.masks else 3
+    return manifest.kind == "features" or len(manifest) * side * side * of_pixel <= _IN_MEMORY
+
+
+def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
+    """The samples of a manifest: features at once, files only when they are asked for."""
+    paths = [manifest.root / path for path in manifest.inputs]
     labels: dict[str, Column] = {}
     for version in ontology.versions:
-        given = manifest.labels.get(version.name)
-        known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
-        labels[version.name] = InMemory(known)
+        if manifest.masks:
+            drawn = manifest.masks.get(version.name, ("",) * len(manifest))
+            of_samples = [manifest.root / mask if mask else Path() for mask in drawn]
+            labels[version.name] = Files(of_samples, partial(_mask_or_none, side=side))
+        else:
+            given = manifest.labels.get(version.name)
+            known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
+            labels[version.name] = InMemory(known)
     if manifest.kind == "features":
         features = torch.from_numpy(load_features(manifest.root, manifest.inputs))
         return Samples(InMemory(features), labels, keeps_labels=True)
-    images = Files([manifest.root / path for path in manifest.inputs], partial(middle_square, side=side))
-    fits = len(images) * 3 * side * side <= _IN_MEMORY
-    return Samples(images.held() if fits else images, labels, keeps_labels=True)
-
-
-def _segmentation(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
-    paths = [manifest.root / path for path in manifest.inputs]
+    if not manifest.masks:
+        return Samples(Files(paths, partial(middle_square, side=side)), labels, keeps_labels=True)
     images, sizes = (Files(paths, partial(read, side=side)) for read in (letterbox, letterbox_size))
-    masks: dict[str, Files] = {}
-    for version in ontology.versions:
-        drawn = manifest.masks.get(version.name, ("",) * len(manifest))
-        of_samples = [manifest.root / mask if mask else Path() for mask in drawn]
-        masks[version.name] = Files(of_samples, partial(_mask_or_none, side=side))
-    if len(paths) * side * side * (3 + 2 * len(masks)) > _IN_MEMORY:
-        return Samples(images, dict(masks), sizes, keeps_labels=True)
-    held = {version: files.held() for version, files in masks.items()}
-    return Samples(images.held(), dict(held), sizes.held(), keeps_labels=True)
+    return Samples(images, labels, sizes, keeps_labels=True)
+
+
+def _held(column: Column) -> Column:
+    return column.held() if isinstance(column, Files) else column
+
+
+def _few(column: Column, chosen: Tensor) -> Column:
+    return Few(column.read(chosen), len(column)) if isinstance(column, Files) else column
+
+
+def _spread(among: NDArray[np.int64], count: int) -> Tensor:
+    """At most so many of some indices, evenly spread."""
+    places = np.linspace(0, len(among) - 1, min(count, len(among))).round().astype(np.int64)
+    return torch.from_numpy(among[places])
 
 
 def _mask_or_none(path: Path, side: int) -> Tensor:

@@ -1,7 +1,5 @@
 """Pictures of a benchmark: some of its samples, and how its classes are distributed."""
 
-import colorsys
-
 import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark
 from leco.data.draws import Draws
+from leco.data.palette import palette
 from leco.data.periods import Split
 from leco.data.views.segmentation import joint
 from leco.data.views.sheet import contact_sheet
@@ -83,10 +82,3 @@ def _segmentation_rows(benchmark: Benchmark, number: int, chosen: Tensor) -> lis
     seen, moved = joint(small, masks[-1:], draws, base_size=longest, crop=min(small.shape[-2:]))
     coloured = palette(len(version))[moved[0]].permute(0, 3, 1, 2)
     return [*rows, ("joint view", seen), (f"joint {version.name}", coloured)]
-
-
-def palette(num_classes: int) -> Tensor:
-    """A colour per class, far apart in hue; the last one, for -1 (no label), is black: (c + 1, 3) uint8."""
-    hues = [(index * 0.618034) % 1.0 for index in range(num_classes)]  # the golden ratio spreads any number of hues
-    colours = [colorsys.hsv_to_rgb(h, 0.55 + 0.35 * (i % 2), 0.95 - 0.3 * (i % 3 == 2)) for i, h in enumerate(hues)]
-    return torch.tensor([[round(255 * part) for part in colour] for colour in [*colours, (0, 0, 0)]], dtype=torch.uint8)

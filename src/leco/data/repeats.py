@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from leco.data.cells import SPLITS, is_period
@@ -77,30 +77,35 @@ def _first_of_each(
 
 
 def identical_files(root: Path, sizes: Mapping[str, int], splits: Mapping[str, str]) -> dict[str, Fault]:
-    """Files with the bytes of another one in a split that should be kept clean of them (test, then val).
-
-    Only files of equal size are opened, and only those with the same end are read whole.
-    """
-    same_size: dict[int | tuple[int, bytes], list[str]] = defaultdict(list)
-    for file, size in sizes.items():
-        same_size[size].append(file)
-    groups = [files for files in same_size.values() if len({splits[file] for file in files}) > 1]
-    for start in (-_TAIL, 0):
-        finer = []
-        for files in groups:
-            same: dict[bytes, list[str]] = defaultdict(list)
-            for file in files:
-                same[_digest(root / file, max(0, sizes[file] + start) if start else 0)].append(file)
-            finer += [some for some in same.values() if len({splits[file] for file in some}) > 1]
-        groups = finer
+    """Files with the bytes of another one in a split that should be kept clean of them (test, then val)."""
     faults = {}
-    for files in groups:
+    for files in same_bytes(root, sizes, lambda some: len({splits[file] for file in some}) > 1):
         best = max(files, key=lambda file: SPLITS.index(splits[file]))
         for file in files:
             if splits[file] != splits[best]:
                 message = f"is in {splits[file]} and has the very bytes of {best}, which is in {splits[best]}"
                 faults[file] = Fault("leak", message)
     return faults
+
+
+def same_bytes(root: Path, sizes: Mapping[str, int], matters: Callable[[list[str]], bool]) -> list[list[str]]:
+    """Groups of files, of given sizes, that have the very same bytes; those that do not matter are not looked at.
+
+    Only files of equal size are opened, and only those with the same end are read whole.
+    """
+    same_size: dict[int, list[str]] = defaultdict(list)
+    for file, size in sizes.items():
+        same_size[size].append(file)
+    groups = [files for files in same_size.values() if matters(files)]
+    for start in (-_TAIL, 0):
+        finer = []
+        for files in groups:
+            same: dict[bytes, list[str]] = defaultdict(list)
+            for file in files:
+                same[_digest(root / file, max(0, sizes[file] + start) if start else 0)].append(file)
+            finer += [some for some in same.values() if matters(some)]
+        groups = finer
+    return groups
 
 
 def _digest(path: Path, start: int) -> bytes:

@@ -57,6 +57,21 @@ class Files:
 
 
 @dataclass(frozen=True, eq=False)
+class Few:
+    """A few values that stand for those of all samples, where nothing matters but how long it takes to work on them."""
+
+    values: Tensor
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, indices: Tensor) -> Tensor:
+        """One of the values for each sample."""
+        return self.values[indices % len(self.values)]
+
+
+@dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs (uint8 images (c, h, w), or float features (d,)) and, for each version, labels (indices; -1 for none).
 

@@ -20,7 +20,7 @@ def middle_square(path: Path, side: int) -> Tensor:
     """
     pixels = decode_image(path, side)
     top, left = (pixels.shape[0] - side) // 2, (pixels.shape[1] - side) // 2
-    return _channels_first(pixels[top : top + side, left : left + side])
+    return channels_first(pixels[top : top + side, left : left + side])
 
 
 def letterbox(path: Path, side: int) -> Tensor:
@@ -28,11 +28,16 @@ def letterbox(path: Path, side: int) -> Tensor:
 
     For segmentation, where every pixel counts.
     """
-    pixels = decode_image(path)
-    height, width = _fit(pixels.shape, side)
+    pixels = scaled(decode_image(path), side)
     square = np.zeros((side, side, 3), dtype=np.uint8)
-    square[:height, :width] = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
-    return _channels_first(square)
+    square[: pixels.shape[0], : pixels.shape[1]] = pixels
+    return channels_first(square)
+
+
+def scaled(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """An image whose longer edge has `side` pixels."""
+    height, width = _fit(pixels.shape, side)
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
 
 
 def letterbox_size(path: Path, side: int) -> Tensor:
@@ -55,5 +60,6 @@ def _fit(shape: tuple[int, ...], side: int) -> tuple[int, int]:
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
 
 
-def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
+def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
+    """(h, w, 3) -> (3, h, w)."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))

@@ -14,12 +14,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from leco.data.views.features import unit_length
 from leco.errors import LecoError
 from leco.estimator.fitting import at_most_ten, material_of, train
 from leco.estimator.labels import Labels, as_column, as_ontology, plain_labels, read_labels
 from leco.evaluation import predict_at
 from leco.experiments.config import Procedure, spell_out
-from leco.experiments.material import unit_length
 from leco.methods.method import Method
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL

@@ -17,9 +17,11 @@ from leco.estimator.labels import Labels
 from leco.experiments.config import Procedure
 from leco.experiments.engine import needed
 from leco.experiments.material import Material
-from leco.experiments.running import make_training
+from leco.experiments.networks import make_network
+from leco.experiments.running import make_job
 from leco.experiments.stages import Stage, plan
 from leco.training.handover import AnyNetwork
+from leco.training.loop import Training
 
 _ONE_AT_A_TIME = threading.Lock()  # torch's generator belongs to the whole process
 
@@ -68,7 +70,8 @@ def train(procedure: Procedure, material: Material) -> AnyNetwork:
                 continue
             previous = trained[stage.previous[0]] if stage.previous else None
             teacher = trained[stage.teacher] if stage.teacher else None
-            training = make_training(stage, material, previous, teacher, this_process())
+            job = make_job(stage, material, 0, this_process(), teacher)
+            training = Training(job, make_network(stage, material, previous), validate=None)
             for _ in training.run():
                 pass
             training.network.load_state_dict(training.best)

@@ -1,6 +1,7 @@
 """What an experiment is, as typed and checked data."""
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -8,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from leco.data.benchmarks import recipe
 from leco.data.periods import Annotation
+from leco.data.table import read_table
+from leco.deployment.description import read_description
 from leco.errors import LecoError, TextError, nearest
 from leco.experiments.recipes import Budget, defaults
 from leco.methods.method import Method
@@ -19,6 +22,7 @@ from leco.training.handover import Strategy
 from leco.training.loop import Optimisation
 
 _LARGEST_FILE = 1_000_000
+_PATHS = ("manifest", "ontology", "root")  # of own data
 
 
 def _listed(value: Any) -> Any:
@@ -41,7 +45,7 @@ class Training(BaseModel):
     model: str = "wrn-28-2"
     pretrained: bool = False
     steps: int = Field(160_000, ge=1, le=10**9)
-    batch_size: int = Field(128, ge=2, le=2**16)  # where history is used, half of it is history (K = M)
+    batch_size: int = Field(128, ge=4, le=2**16)  # where history is used, half of it is history (K = M)
     learning_rate: LearningRates = (0.06,)  # of several, the best on validation is chosen, in each period
     weight_decay: float = Field(5e-4, ge=0, le=1e6)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -92,12 +96,13 @@ class Training(BaseModel):
 
 
 class OwnData(BaseModel):
-    """A manifest and its ontology, relative to the file that names them."""
+    """A manifest, its ontology and the folder its paths are relative to; all relative to the file that names them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     manifest: Path
     ontology: Path
+    root: Path | None = None  # the manifest's folder
     image_size: int = Field(64, ge=8, le=2_048)
 
 
@@ -126,6 +131,7 @@ class Experiment(Procedure):
     data: OwnData | None = None
     size: int | None = Field(None, ge=1)
     transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
+    start: Path | None = None  # a bundle: the model that the first period after its own starts from
     budget: Budget = "paper"
 
     @model_validator(mode="after")
@@ -136,7 +142,17 @@ class Experiment(Procedure):
             raise ValueError("`size` is for benchmarks; own data are taken as they are")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
+        if self.start is not None and self.strategy == "scratch":
+            raise ValueError("`start` names a model to start from, but `strategy: scratch` starts from none")
         return self
+
+
+class ExperimentError(LecoError):
+    """All that is wrong with an experiment; as an error, the first of it."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(problems[0])
 
 
 def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
@@ -155,17 +171,32 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")
-    side = str(values["data"].get("image_size", "")) if isinstance(values.get("data"), dict) else ""
-    task = "own" if name is None else recipe(str(name)).task
+    own = values["data"] if isinstance(values.get("data"), dict) else {}
+    side = str(own.get("image_size", ""))
+    task = own_task(own.get("manifest")) if name is None else recipe(str(name)).task
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
+    if isinstance(values.get("start"), str | Path):
+        base = base | {"model": read_description(Path(values["start"])).model}
     values["training"] = base | given | _training_settings(settings)
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        from_command = first["loc"][:1] and (first["loc"][0] in changes or ".".join(map(str, first["loc"])) in settings)
-        place = f"{source}:{file.line(first['loc'])}: " if file and not from_command else ""
-        raise LecoError(place + spell_out(first)) from None
+        raise ExperimentError([_locate(problem, file, changes, settings) for problem in error.errors()]) from None
+
+
+def own_task(manifest: object) -> str:
+    """What the columns of a manifest make of own data; one that cannot be read is reported by whoever reads it."""
+    try:
+        return _task_of(manifest, manifest.stat().st_mtime_ns) if isinstance(manifest, Path) else "own images"
+    except (OSError, ValueError):
+        return "own images"
+
+
+@lru_cache(maxsize=8)
+def _task_of(manifest: Path, _: int) -> str:
+    """As long as the file does not change: the cells of a grid all ask for it."""
+    table, _problems = read_table(manifest)
+    return "own features" if table.kind == "features" else "own masks" if table.target == "mask" else "own images"
 
 
 @dataclass(frozen=True)
@@ -188,8 +219,10 @@ class File:
             raise LecoError(f"{path}: an experiment is a table with `benchmark` or `data`, and `method`")
         own = values.get("data")
         if isinstance(own, dict):
-            paths = {key: path.parent / own[key] for key in ("manifest", "ontology") if isinstance(own.get(key), str)}
+            paths = {key: path.parent / own[key] for key in _PATHS if isinstance(own.get(key), str)}
             values["data"] = own | paths
+        if isinstance(values.get("start"), str):
+            values["start"] = path.parent / values["start"]
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:
@@ -204,6 +237,13 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_text(item) for item in value]
     return str(value) if isinstance(value, strict_yaml.Plain) else value
+
+
+def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: dict[str, str]) -> str:
+    """A problem with the line it stands on, if it comes from the file and not from the command line."""
+    place = problem["loc"]
+    from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
+    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + spell_out(problem)
 
 
 def spell_out(problem: Any) -> str:

@@ -143,9 +143,14 @@ def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]
 
 
 def _workers(jobs: int) -> ProcessPoolExecutor:
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, cores() // jobs)
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
     return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
+
+
+def cores() -> int:
+    """The cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _enter_worker(threads: int, parent: int) -> None:
@@ -181,7 +186,7 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
 
 def material_of(experiment: Experiment, root: Path) -> Material:
     """What an experiment trains on, loaded once for all that share it."""
-    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed")}
+    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed", "start")}
     weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
     return _material(Experiment(**same, training=weights), root)
 

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from leco.data.draws import Draws
 from leco.data.periods import Part
 from leco.data.samples import Samples
+from leco.deployment.calibration import likeliest, record, spread
+from leco.deployment.description import Record
 from leco.evaluation import scores
 from leco.experiments.material import Material
 from leco.models.sliding_window import sliding_window
-from leco.training.evaluate import confusions
+from leco.training.evaluate import confusions, known_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,22 @@ class Judge:
     def test(self, network: nn.Module) -> dict[str, Any] | None:
         """All scores on the test set; None if there is none."""
         return self._scores(network, self.material.test, self.material.tested(self.period))
+
+    @torch.no_grad()
+    def calibration(self, network: nn.Module) -> dict[str, Record]:
+        """How sure the network is of held-out samples, at every version, and whether it is right."""
+        ontology, pool = self.material.until(self.period), self.material.pool
+        answers: dict[str, list[tuple[Tensor, ...]]] = {version.name: [] for version in ontology.versions}
+        network.eval()
+        for ids in spread(self.held_out.indices).split(512) if self.has_validation else ():  # type: ignore[no-untyped-call]
+            probs = self.predict(network, pool.inputs.read(ids), ids, pool)
+            for version, true in known_labels(pool, ids, ontology).items():
+                answers[version].append((*likeliest(probs, ontology, version), true))
+        return {
+            version: record(*(torch.cat(column) for column in zip(*parts, strict=True)))
+            for version, parts in answers.items()
+            if parts
+        }
 
     def predict(self, network: nn.Module, inputs: Tensor, ids: Tensor, samples: Samples) -> Tensor:
         """Probabilities over the newest classes of raw inputs: (n, c), or of pixels (n, c, h, w)."""

@@ -2,12 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
@@ -19,10 +18,13 @@ from leco.data.own import own_annotated, own_samples, own_test
 from leco.data.periods import Annotated, Annotation, Part, annotate
 from leco.data.samples import Column, InMemory, Samples
 from leco.data.views import normalise
+from leco.data.views.features import unit_length
 from leco.data.views.sets import ViewSet, feature_views, image_views, segmentation_views
+from leco.deployment.bundle import Bundle, read_bundle
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, OwnData
 from leco.models.backbones import input_statistics
+from leco.ontology.differences import require_same
 from leco.ontology.ontology import Ontology
 
 
@@ -44,6 +46,7 @@ class Material:
     data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # what to ask for, to have it again
+    start: Bundle | None = None  # the model that training starts from, if it is given
 
     @property
     def metric(self) -> str:
@@ -56,6 +59,17 @@ class Material:
         first = torch.tensor([0])
         return self.views.evaluate(self.pool.inputs.read(first), Draws(0, 0, first)).shape[1:]
 
+    @property
+    def first(self) -> int:
+        """The first period that is trained: the first one, or the first that the start precedes."""
+        if self.start is None:
+            return 0
+        position, known = self.ontology.position, self.start.description
+        for period, version in enumerate(self.versions):
+            if position(known.trained) < position(version) and position(known.newest) <= position(version):
+                return period
+        raise LecoError(f"{self.start.folder}: is a model of {known.trained} already; no later version is trained")
+
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
         return self.ontology.until(self.versions[period])
@@ -63,7 +77,20 @@ class Material:
 
 def make_material(experiment: Experiment, root: Path) -> Material:
     """Load what an experiment names; benchmarks are below the folder `root`."""
-    return _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+    material = _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+    return material if experiment.start is None else _started(material, read_bundle(experiment.start), experiment)
+
+
+def _started(material: Material, start: Bundle, experiment: Experiment) -> Material:
+    """The same, for a training that starts from a model: it must fit, and says how inputs are normalised."""
+    known = start.description
+    mine = (material.task, tuple(material.shape), experiment.training.model)
+    theirs = (known.task, known.shape, known.model)
+    for what, here, there in zip(("task", "input shape", "backbone"), mine, theirs, strict=True):
+        if here != there and (what, known.task) != ("input shape", "segmentation"):
+            raise LecoError(f"{start.folder}: the {what} of this model is {there}, but the experiment has {here}")
+    require_same(start.ontology, material.ontology, "the experiment", str(start.folder))
+    return replace(material, normalise=known.normaliser(), start=start)
 
 
 def _benchmark(experiment: Experiment, root: Path) -> Material:
@@ -94,7 +121,13 @@ def _benchmark(experiment: Experiment, root: Path) -> Material:
 def _own(experiment: Experiment, data: OwnData) -> Material:
     ontology = Ontology.load(data.ontology)
     manifest = _checked(data, ontology)
-    samples = own_samples(manifest, ontology, data.image_size)
+    return own_material(experiment, data, ontology, manifest, own_samples(manifest, ontology, data.image_size))
+
+
+def own_material(
+    experiment: Experiment, data: OwnData, ontology: Ontology, manifest: Manifest, samples: Samples
+) -> Material:
+    """What is trained on own samples, given a checked manifest."""
     task: Task = "features" if manifest.kind == "features" else "classification"
     if samples.sizes is not None:
         task = "segmentation"
@@ -122,16 +155,18 @@ def _own(experiment: Experiment, data: OwnData) -> Material:
         lambda period: own_test(manifest, histories[period]).indices,
         fingerprint,
         content,
-        source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels",
+        source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels in {manifest.root}",
     )
 
 
 def _checked(data: OwnData, ontology: Ontology) -> Manifest:
     try:
-        return read_manifest(data.manifest, ontology)[0]  # looks into every file
+        return read_manifest(data.manifest, ontology, root=data.root)[0]  # looks into every file
     except LecoError as error:
         headline, *more = str(error).split("\n")
-        remedy = f"; `leco data check {data.manifest} --ontology {data.ontology}` lists all problems" if more else ""
+        root = f" --root {data.root}" if data.root else ""
+        command = f"leco data check {data.manifest} --ontology {data.ontology}{root}"
+        remedy = f"; `{command}` lists all problems" if more else ""
         raise LecoError(headline + remedy) from None
 
 
@@ -175,6 +210,9 @@ def normaliser(task: Task, pool: Samples, train: Tensor, experiment: Experiment)
         return partial(normalise, mean=torch.tensor(IMAGENET_DEFAULT_MEAN), std=torch.tensor(IMAGENET_DEFAULT_STD))
     if experiment.training.pretrained:
         mean, std = input_statistics(experiment.training.model)
+        channels = pool.inputs.read(train[:1]).shape[1]
+        if channels != len(mean):  # timm makes the weights fit; statistics of grey images are those of all colours
+            mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
     else:
         mean, std = _channel_statistics(pool, train[:2_000])
     return partial(normalise, mean=mean, std=std)
@@ -189,11 +227,6 @@ def _channel_statistics(pool: Samples, indices: Tensor) -> tuple[Tensor, Tensor]
         count += images.numel() // images.shape[1]
     mean = sums / count
     return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
-
-
-def unit_length(features: Tensor) -> Tensor:
-    """Features scaled to length ten."""
-    return 10 * F.normalize(features, dim=1)
 
 
 def _digests(starts: Sequence[str], ontology: Ontology, *parts: Samples) -> list[str]:

@@ -27,7 +27,9 @@ def make_network(stage: Stage, material: Material, previous: AnyNetwork | None) 
 
 
 def previous_network(stage: Stage, material: Material, store: Store) -> AnyNetwork | None:
-    """The network that a stage starts from, if any: the best on validation of those it may start from."""
+    """What a stage starts from, if anything: the bundle that was given, or the chosen one of those before it."""
+    if material.start is not None and stage.start:
+        return material.start.network()
     return load_network(choose(stage.previous, store), material, store) if stage.previous else None
 
 

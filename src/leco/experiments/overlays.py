@@ -5,7 +5,7 @@ import io
 import torch
 from torch import Tensor, nn
 
-from leco.data.pictures import palette
+from leco.data.palette import palette
 from leco.data.views.sheet import contact_sheet
 from leco.experiments.judging import Judge
 from leco.ontology.version import NO_LABEL

@@ -22,19 +22,14 @@ def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) ->
     small = budget == "small"
     if task == "segmentation":
         return _segmentation(benchmark, small)
-    if task == "features":
+    if task in ("features", "own features"):
         return _FEATURES | {"steps": 250 if small else 2_000}
-    if task == "own":
-        own = {
-            "model": "resnet18",
-            "steps": 1_000,
-            "learning_rate": (0.06,),
-            "evaluate_every": 200,
-            "norm_momentum": 0.05,
-        }
-        # Of segmentation: crops of the size that images have here.
-        side = {"crop": image_size, "base_size": image_size, "window": image_size, "scale": (0.75, 1.5)}
-        return _CIFAR | own | side
+    if task == "own masks":  # as CamVid's, with crops of the size that images have here
+        side = {"crop": image_size, "base_size": image_size, "window": image_size}
+        return _segmentation("camvid", small=True) | side | {"steps": 1_000, "evaluate_every": 200}
+    if task == "own images":
+        own = {"model": "resnet18", "steps": 1_000, "learning_rate": (0.06,), "evaluate_every": 200}
+        return _CIFAR | own | {"norm_momentum": 0.05}
     if benchmark.startswith("inat"):
         shrunk = {"model": "resnet18", "steps": 500, "learning_rate": (0.01,), "evaluate_every": 100}
         return _INAT | shrunk | {"norm_momentum": 0.05} if small else _INAT

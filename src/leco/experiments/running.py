@@ -10,14 +10,18 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from safetensors.torch import save
+from torch import nn
 
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.errors import LecoError
+from leco.experiments.bundling import describe
+from leco.experiments.event_files import events
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network, make_network, previous_network
@@ -29,7 +33,6 @@ from leco.methods.terms import terms
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
-from leco.training.handover import AnyNetwork
 from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
@@ -72,9 +75,7 @@ def run_stage(
             _complete_diverged(stage, store, folder, leads, f"its teacher: {fate}")
             return
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
-        previous = previous_network(stage, material, store)
-        teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
-        training = make_training(stage, material, previous, teacher, fabric, judge, machine.workers)
+        training = make_training(stage, material, store, machine, fabric, judge)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
             training.resume(checkpoint)
@@ -120,6 +121,7 @@ def run_stage(
                 write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
             content = json.dumps(material.ontology.to_dict(), ensure_ascii=False).encode()
             store.keep_ontology(material.ontology.fingerprint, content)
+            write_bytes(folder / "bundle.json", describe(stage, judge, network).write().encode())
             write_bytes(folder / "result.json", json.dumps(result, indent=1).encode())
             write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
             store.complete(stage.fingerprint)
@@ -141,16 +143,28 @@ def _train(
     save_every = seconds_between_checkpoints()
     saved, means = time.monotonic(), _last_means(folder / "metrics.jsonl")
     leads = fabric.is_global_zero
-    with (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics:
+    with (
+        (folder / "metrics.jsonl").open("a") if leads else nullcontext(None) as metrics,
+        events(folder, training.step) if leads else nullcontext(None) as note,
+    ):
         for report in training.run():
             if leads:
                 watch(stage, report)
             if report.means:
                 means = report.means
-                if metrics is not None:
-                    line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
-                    metrics.write(json.dumps(line | {"means": means}) + "\n")
-                    metrics.flush()
+                if metrics is not None and note is not None:
+                    line: dict[str, Any] = {
+                        "step": report.step,
+                        "score": report.score,
+                        "learning_rate": report.learning_rate,
+                    }
+                    line |= {"means": means}
+                    try:
+                        metrics.write(json.dumps(line) + "\n")
+                        metrics.flush()
+                    except OSError as error:
+                        raise LecoError(f"{metrics.name}: cannot be written: {error.strerror}") from None
+                    note(line)
             # All processes stop after the same step.
             stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
             if leads and (stop or time.monotonic() - saved > save_every):
@@ -197,15 +211,17 @@ def _step(line: bytes) -> int:
 
 
 def make_training(
-    stage: Stage,
-    material: Material,
-    previous: AnyNetwork | None,
-    teacher: AnyNetwork | None,
-    fabric: Fabric,
-    judge: Judge | None = None,
-    workers: int = 0,
+    stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
 ) -> Training:
-    """All that a stage needs, ready to run, given the networks that it starts from and learns from."""
+    """All that a stage needs, ready to run."""
+    teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
+    job = make_job(stage, material, machine.workers, fabric, teacher)
+    network = make_network(stage, material, previous_network(stage, material, store))
+    return Training(job, network, judge.score if judge.has_validation else None)
+
+
+def make_job(stage: Stage, material: Material, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
+    """What a stage does in its steps, whatever network it does that to."""
     settings = stage.training
     annotated = material.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.settings())
@@ -227,7 +243,7 @@ def make_training(
     views = material.views
     if material.task == "segmentation" and stage.method.pseudo == "fixmatch":
         views = replace(views, strong=photometric)  # something must tell the strong view from the weak one
-    job = Job(
+    return Job(
         steps,
         summands,
         views,
@@ -239,5 +255,3 @@ def make_training(
         fabric,
         workers,
     )
-    validate = judge.score if judge is not None and judge.has_validation else None
-    return Training(job, make_network(stage, material, previous), validate)

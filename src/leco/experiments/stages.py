@@ -37,6 +37,7 @@ class Stage:
     training: Training
     previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
     teacher: "Stage | None" = None
+    start: str = ""  # digest of the bundle that it starts from, where that is no stage
 
     @cached_property
     def fingerprint(self) -> str:
@@ -51,7 +52,8 @@ class Stage:
 
     def config(self) -> dict[str, Any]:
         """All of it, for a file; other stages by their fingerprints."""
-        return {
+        start = {"start": self.start} if self.start else {}  # so that other stages keep their names
+        return start | {
             "format": _FORMAT,
             "material": self.material,
             "version": self.version,
@@ -79,7 +81,7 @@ class Plan:
 
     def may_diverge(self, stage: Stage) -> bool:
         """Whether there are other learning rates to choose from, so that one may fail."""
-        return len(self.periods[stage.period]) > 1
+        return any(stage.period == candidates[0].period and len(candidates) > 1 for candidates in self.periods)
 
     @property
     def stages(self) -> list[Stage]:
@@ -100,13 +102,15 @@ def plan(procedure: Procedure, material: Material) -> Plan:
     method, training = Method.parse(procedure.method), procedure.training
     name = f"{material.name} {material.fingerprint}"
     periods: list[tuple[Stage, ...]] = []
-    for period, version in enumerate(material.versions):
-        strategy: Strategy = procedure.strategy if period else "scratch"
+    for period, version in list(enumerate(material.versions))[material.first :]:
+        start = material.start.digest if material.start and not periods else ""
+        strategy: Strategy = procedure.strategy if periods or start else "scratch"
         common: dict[str, Any] = {
             **{"material": name, "version": version, "period": period, "strategy": strategy, "seed": procedure.seed},
             "annotation": procedure.annotation if period else "label-new",
-            "head_start": procedure.head_start and strategy != "scratch",
-            "previous": () if strategy == "scratch" else periods[-1],
+            "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
+            "previous": () if strategy == "scratch" or start else periods[-1],
+            "start": start,
         }
         candidates = []
         later = training.finetune_learning_rate if strategy != "scratch" else None

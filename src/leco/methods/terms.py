@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leco.data.streams import Step
-from leco.methods.indexed import guess, label_nll, soft_guess_nll
+from leco.methods.indexed import guess, label_nll, label_nlls, soft_guess_nll
 from leco.methods.losses import cross_entropy, hard_pseudo_nll
 from leco.methods.method import Method
 from leco.models.network import auxiliary
@@ -160,11 +160,12 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
 def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples that have a label there, the new ones by implication."""
     newest = evidence.ontology.newest.name
-    means = []
-    for version in evidence.ontology.versions[:-1]:
-        given = [(z, evidence.ids(y, version.name)) for z, y in _given(outputs, step, newest, version.name, on_new)]
-        means.append(_add([_label_nll(logits, rows, evidence) for logits, rows in given]))
-    return Loss(means)
+    given = [
+        [(logits, evidence.ids(labels, v.name)) for logits, labels in _given(outputs, step, newest, v.name, on_new)]
+        for v in evidence.ontology.versions[:-1]
+    ]
+    losses = iter(label_nlls([pair for pairs in given for pair in pairs], evidence))
+    return Loss([_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given])
 
 
 def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:

@@ -12,6 +12,7 @@ from leco.errors import LecoError, nearest
 from leco.models.wide_resnet import WideResNet
 
 _WRN = re.compile(r"wrn-([0-9]{1,4})-([0-9]{1,3})")
+_OTHERS = ("wrn-28-2", "linear", "mlp")  # than timm's
 _HIDDEN = 512
 
 
@@ -36,15 +37,20 @@ def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) ->
     """
     if pretrained and (name in ("linear", "mlp") or _WRN.fullmatch(name)):
         raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
+    check_backbone(name)
     if name in ("linear", "mlp"):
         return Features(math.prod(shape), _HIDDEN if name == "mlp" else None)
     if found := _WRN.fullmatch(name):
         _check_images(name, shape)
         return WideResNet(int(found[1]), int(found[2]), shape[0])
-    others = ("wrn-28-2", "linear", "mlp")
-    check_known(name, others)
     _check_images(name, shape)
-    return timm_model(name, pretrained, others, num_classes=0, in_chans=shape[0])
+    return timm_model(name, pretrained, _OTHERS, num_classes=0, in_chans=shape[0])
+
+
+def check_backbone(name: str) -> None:
+    """Refuse a name that is no backbone, whatever the inputs."""
+    if name not in ("linear", "mlp") and not _WRN.fullmatch(name):
+        check_known(name, _OTHERS)
 
 
 def _check_images(name: str, shape: Sequence[int]) -> None:

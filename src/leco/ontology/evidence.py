@@ -22,6 +22,7 @@ INTEGERS = {
     *(torch.int8, torch.int16, torch.int32, torch.int64),
 }
 _TABLE = 2**22  # numbers that all rows together may have to be kept dense: 16 MB
+_IMPOSSIBLE = -1  # in place of a row id
 UNLABELLED = 0  # the row id of "no label": all classes remain possible
 
 
@@ -92,10 +93,8 @@ class Evidence:
         else:
             indices = torch.from_numpy(known.encode(labels))
         indices = indices.to(self.starts.device)
-        ids = torch.where(indices == NO_LABEL, UNLABELLED, indices + self.offsets[version])
-        ids = torch.where(self.silent[ids], UNLABELLED, ids)
-        impossible = (self.starts[ids] == self.starts[ids + 1]) & (ids != UNLABELLED)
-        if impossible.any():
+        ids = self._row_ids[version][indices]  # -1 is the last of them
+        if version in self._with_impossible and (impossible := ids == _IMPOSSIBLE).any():
             label = known.handle(int(indices[impossible][0]))
             raise LecoError(
                 f"label {label!r} of {version} is impossible: no class of {self.ontology.newest.name} comes from it; "
@@ -103,6 +102,21 @@ class Evidence:
                 "that dropped it"
             )
         return ids
+
+    @cached_property
+    def _row_ids(self) -> dict[str, Tensor]:
+        """For every version, the row id of each class, and of no label."""
+        found = {}
+        for version in self.ontology.versions:
+            ids = torch.arange(len(version), device=self.starts.device) + self.offsets[version.name]
+            ids = ids.where(self.starts[ids] < self.starts[ids + 1], _IMPOSSIBLE).where(~self.silent[ids], UNLABELLED)
+            found[version.name] = torch.cat([ids, ids.new_tensor([UNLABELLED])])
+        return found
+
+    @cached_property
+    def _with_impossible(self) -> set[str]:
+        """The versions with a class that no newest class explains."""
+        return {version for version, ids in self._row_ids.items() if (ids == _IMPOSSIBLE).any()}
 
     def gather(self, ids: Tensor) -> Tensor:
         """Log-likelihoods for row ids of shape (n, ...): (n, C, ...)."""

@@ -3,9 +3,10 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from leco.errors import LecoError, TextError
 from leco.ontology import strict_yaml, tsv
@@ -13,22 +14,66 @@ from leco.ontology.ontology import Ontology
 from leco.ontology.schema import SchemaError, parse, spell
 
 _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
+_MOST_PROBLEMS = 20  # looked for in one file
 _PLAIN_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./()'")
 
 
-def load(path: Path) -> Ontology:
-    """Read and check an ontology file; any error names the file, the line, the value and what would be right."""
+def load(path: Path, least: int = 2) -> Ontology:
+    """Read and check an ontology file; any error names the file, the line, the value and what would be right.
+
+    It must have `least` so many versions: what people write has two, what a model of the first period knows has one.
+    """
+    kind, text, content = _read(path)
+    try:
+        return parse(content, least)
+    except SchemaError as error:
+        raise LecoError(_locate(path, kind, text, error)) from None
+
+
+def load_all(path: Path) -> tuple[Ontology | None, list[str]]:
+    """An ontology, or all that is wrong with it: after a wrong class, the rest is read as if that one had no past."""
+    try:
+        kind, text, content = _read(path)
+    except LecoError as error:
+        return None, [str(error)]
+    problems: list[str] = []
+    while len(problems) < _MOST_PROBLEMS:
+        try:
+            ontology = parse(content)
+            return (None if problems else ontology), problems
+        except SchemaError as error:
+            problems.append(_locate(path, kind, text, error))
+            if not _forget_past(content, error.path):
+                break
+    return None, problems
+
+
+def _read(path: Path) -> tuple[str, str, Any]:
+    """The format of a file, its text, and its content as plain data."""
     kind, text = _format(path), read_text(path, _LARGEST_FILE)
     try:
         if kind == "tsv":
-            return parse(tsv.read(text, path.stem))
-        return parse(from_json(text) if kind == "json" else strict_yaml.read(text))
+            return kind, text, tsv.read(text, path.stem)
+        return kind, text, from_json(text) if kind == "json" else strict_yaml.read(text)
     except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
-    except SchemaError as error:
-        line = line_of(kind, text, error.path)
-        where = f"{spell(error.path)}: " if error.path and kind != "tsv" else ""
-        raise LecoError(f"{path}{f':{line}' if line else ''}: {where}{error.problem}") from None
+
+
+def _locate(path: Path, kind: str, text: str, error: SchemaError) -> str:
+    line = line_of(kind, text, error.path)
+    where = f"{spell(error.path)}: " if error.path and kind != "tsv" else ""
+    return f"{path}{f':{line}' if line else ''}: {where}{error.problem}"
+
+
+def _forget_past(content: Any, place: strict_yaml.Place) -> bool:
+    """Take away what is said of the class at a place; tell if there was something."""
+    if len(place) < 4 or place[2] != "classes":
+        return False
+    classes = content["versions"][place[1]]["classes"]
+    if not isinstance(classes, dict) or classes.get(place[3]) is None:
+        return False
+    classes[place[3]] = None
+    return True
 
 
 def save(ontology: Ontology, path: Path) -> None:
@@ -70,14 +115,24 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old content or the new, never half of it, even if the machine stops."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that takes its place, or that of the one that is there, only when all of it is written."""
     try:
         target = path.resolve()  # through a link, not over it
+    except RuntimeError:  # what Python makes of links that lead in a circle
+        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
+    try:
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
         temporary = target.with_name(f".leco-{os.getpid()}.tmp")
         try:
             with temporary.open("wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(target)
@@ -85,8 +140,6 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
-    except RuntimeError:  # what Python makes of links that lead in a circle
-        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
 
 
 def _format(path: Path) -> str:
@@ -122,7 +175,7 @@ def from_json(text: str) -> Any:
     except LecoError:
         raise
     except (RecursionError, ValueError):  # nested too deep; a number of thousands of digits
-        raise TextError(1, "this is too deep, or its numbers are too long, for an ontology") from None
+        raise TextError(1, "this is too deep, or its numbers are too long") from None
 
 
 def _line_of_second(text: str, key: str) -> int:
@@ -150,34 +203,43 @@ def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
     return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 1)
 
 
-def to_yaml(data: dict[str, Any], comments: Sequence[str] = ()) -> str:
-    """Write an ontology the way people do: one class a line, with a comment (or "") on each of the newest classes."""
-    lines = [f"name: {_word(data['name'])}", "versions:"]
+def to_yaml(
+    data: dict[str, Any],
+    comments: Mapping[str, Sequence[str]] | None = None,
+    notes: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Write an ontology the way people do: one class a line.
+
+    By version, there may be `comments` on each of its classes ("" for none), and `notes`, lines of comment at its end.
+    """
+    lines = [f"name: {word(data['name'])}", "versions:"]
     for version in data["versions"]:
-        lines += [f"  - name: {_word(version['name'])}", "    classes:"]
-        left = iter(comments if version is data["versions"][-1] else ())
+        lines += [f"  - name: {word(version['name'])}", "    classes:"]
+        left = iter((comments or {}).get(version["name"], ()))
         classes = version["classes"]
         for key in classes:
             if isinstance(classes, list):
-                line = f"      - {_word(key)}"
+                line = f"      - {word(key)}"
             else:
-                line = f"      {_word(key)}:" + (f" {_flow(classes[key])}" if classes[key] is not None else "")
+                line = f"      {word(key)}:" + (f" {flow(classes[key])}" if classes[key] is not None else "")
             comment = next(left, "")
             lines.append(f"{line}  # {comment}" if comment else line)
         if version.get("ignore"):
-            lines.append(f"    ignore: {_flow(version['ignore'])}")
+            lines.append(f"    ignore: {flow(version['ignore'])}")
+        lines += [f"    # {note}" for note in (notes or {}).get(version["name"], ())]
     return "\n".join(lines) + "\n"
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """Plain data as YAML on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_word(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{word(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_flow(item) for item in value) + "]"
-    return _word(value) if isinstance(value, str) else repr(value)
+        return "[" + ", ".join(flow(item) for item in value) + "]"
+    return word(value) if isinstance(value, str) else repr(value)
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
     """Quote a string only where YAML would read something else."""
-    safe = _PLAIN_WORD.issuperset(text.replace(" ", "")) and text[0].isalpha() and strict_yaml.read(text) == text
+    safe = _PLAIN_WORD.issuperset(text.replace(" ", "")) and text[:1].isalpha() and strict_yaml.read(text) == text
     return text if safe else json.dumps(text, ensure_ascii=False)

@@ -2,9 +2,9 @@
 
 import csv
 import io
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from leco.deployment import markdown as md
 from leco.reports.conclusions import MARGIN, Finding
 from leco.reports.report import Part, Report
 from leco.reports.tables import Entry, Table, entry
@@ -56,28 +56,23 @@ def more(found: Entry, table: Table) -> list[str]:
 
 def to_markdown(report: Report) -> str:
     """Tables and conclusions; figures are in the HTML page."""
-    lines = ["# Report", "", f"{report.stages:,} stages in {_md(str(report.runs))}.", ""]
+    lines = ["# Report", "", f"{report.stages:,} stages in {md.plain(str(report.runs))}.", ""]
     for part in report.parts:
-        lines += [f"## {_md(part.title)}", "", *(f"- {name}: {_md(text)}" for name, text in part.facts)]
-        lines += [f"- **{_md(remark)}**" for remark in part.section.remarks] + [""]
+        lines += [f"## {md.plain(part.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in part.facts)]
+        lines += [f"- **{md.plain(remark)}**" for remark in part.section.remarks] + [""]
         for table in part.tables:
-            lines += [f"**{_md(table.caption)}** {count_text(table)}.", ""]
-            lines += [*_md_rows([*table.labels, *table.columns], len(table.labels), _md_cells(table)), ""]
+            lines += [f"**{md.plain(table.caption)}** {count_text(table)}.", ""]
+            lines += [*md.table([*table.labels, *table.columns], len(table.labels), _md_cells(table)), ""]
         lines += [f"{LEGEND}. {SHARE}.", ""] if part.tables else []
         if part.findings:
             rows = [
-                [_md(f.claim.text), gain_text(f), str(f.comparison.count), _paper_gain(f), f"**{f.verdict}**"]
+                [md.plain(f.claim.text), gain_text(f), str(f.comparison.count), _paper_gain(f), f"**{f.verdict}**"]
                 for f in part.findings
             ]
-            lines += _md_rows(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
+            lines += md.table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
             lines += ["", f"{TESTED}.", ""]
-    lines += [f"- left out: {_md(problem)}" for problem in report.problems]
+    lines += [f"- left out: {md.plain(problem)}" for problem in report.problems]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _md_rows(headings: Sequence[str], labels: int, rows: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---"] * labels + ["---:"] * (len(headings) - labels)
-    return [f"| {' | '.join(row)} |" for row in ([_md(h) for h in headings], rule, *rows)]
 
 
 def _md_cells(table: Table) -> Iterable[list[str]]:
@@ -88,13 +83,7 @@ def _md_cells(table: Table) -> Iterable[list[str]]:
             below = "; ".join(more(found, table)) if found else ""
             marked = f"**{text}**" if found and found.best else text
             texts.append(f"{marked} ({below})" if below else marked)
-        yield [*map(_md, row.labels), *texts]
-
-
-def _md(text: str) -> str:
-    """Text that Markdown shows as it is, within one line."""
-    plain = " ".join(text.split())
-    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", plain)
+        yield [*map(md.plain, row.labels), *texts]
 
 
 def _paper_gain(finding: Finding) -> str:

@@ -134,7 +134,7 @@ def _record(folder: Path, summary: Mapping[str, Any]) -> Record:
         annotation=str(config["annotation"]),
         head_start=bool(config["head_start"]),
         seed=int(config["seed"]),
-        training=_training(config["training"]),
+        training=_training(config),
         previous=tuple(map(str, config["previous"])),
         teacher=config["teacher"],
         metric=str(summary["metric"]),
@@ -152,9 +152,11 @@ def _record(folder: Path, summary: Mapping[str, Any]) -> Record:
     )
 
 
-def _training(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings, and the bundle that training started from, if there was one: others do not compare."""
+    settings = config["training"]
     float(settings["learning_rate"][0])  # what everything else relies on
-    return settings
+    return {**settings, "start": str(config["start"])} if "start" in config else settings
 
 
 def _number(value: Any) -> float | None:

@@ -150,6 +150,16 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         return normalised.to(inputs.dtype)
 
 
+def check_shares(batch_size: int) -> None:
+    """Refuse a batch that the processes of `torchrun` could not share equally."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size // 2 % processes:
+        fits = -(-batch_size // (2 * processes)) * 2 * processes
+        raise LecoError(
+            f"training.batch_size: {processes} processes cannot share half a batch of {batch_size} equally; say {fits}"
+        )
+
+
 def seed_dropout(seed: int) -> None:
     """What `torch.manual_seed` does, without the half a millisecond it takes to note where it was called from."""
     torch.default_generator.manual_seed(seed)

@@ -20,17 +20,24 @@ def confusions(
 ) -> dict[str, Tensor]:
     """Confusion matrices of the newest version and every older one.
 
-    Older versions are predicted by adding up what the classes that came from one class have. Samples that have no label
-    of an older version have the one that their newest label implies.
+    Older versions are predicted by adding up what the classes that came from one class have.
     """
     newest = ontology.newest.name
     matrices = {version.name: torch.zeros(len(version), len(version) + 1).long() for version in ontology.versions}
     for ids in indices.split(batch_size):  # type: ignore[no-untyped-call]
         probs = predict(samples.inputs.read(ids), ids)
-        now = samples.labels[newest].read(ids).long()
-        for version in ontology.versions:
-            given = samples.labels[version.name].read(ids).long()
-            true = torch.where(given == NO_LABEL, ontology.translate(now, newest, version.name), given)
-            predicted = predict_at(probs, ontology.transition(newest, version.name)).cpu()
-            matrices[version.name] += confusion(predicted, true, len(version))
+        for version, true in known_labels(samples, ids, ontology).items():
+            predicted = predict_at(probs, ontology.transition(newest, version)).cpu()
+            matrices[version] += confusion(predicted, true, len(ontology[version]))
     return matrices
+
+
+def known_labels(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
+    """The labels of some samples at every version: given, or else implied by the newest."""
+    newest = ontology.newest.name
+    now = samples.labels[newest].read(ids).long()
+    found = {}
+    for version in ontology.versions:
+        given = samples.labels[version.name].read(ids).long()
+        found[version.name] = torch.where(given == NO_LABEL, ontology.translate(now, newest, version.name), given)
+    return found

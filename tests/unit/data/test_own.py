@@ -7,7 +7,7 @@ from PIL import Image
 
 from leco import LecoError, Ontology
 from leco.data.manifest import read_manifest
-from leco.data.own import own_annotated, own_samples, own_test
+from leco.data.own import few_samples, lazy_samples, own_annotated, own_samples, own_test
 from leco.data.streams import Steps, loader
 
 ONTOLOGY = Ontology.from_taxonomy("pets", ["v1", "v2"], [("dog", "husky"), ("dog", "poodle"), ("cat", "lynx")])
@@ -129,3 +129,28 @@ def test_too_few_newest_labels_are_named(tmp_path):
     manifest, _ = read_manifest(write_images(tmp_path, ["b0.png,husky,v2,train,"]), ONTOLOGY)
     with pytest.raises(LecoError, match="one sample labelled in v2 is too few"):
         own_annotated(manifest, ONTOLOGY)
+
+
+def test_a_few_images_stand_for_all_and_labels_are_their_own(tmp_path):
+    manifest, _ = read_manifest(write_images(tmp_path, ROWS), ONTOLOGY)
+    whole, few = (
+        own_samples(manifest, ONTOLOGY, side=16),
+        few_samples(manifest, lazy_samples(manifest, ONTOLOGY, 16), 3),
+    )
+    everything = torch.arange(len(manifest))
+    assert len(few) == len(whole) == len(manifest)
+    assert len(few.inputs.read(everything).flatten(1).unique(dim=0)) == 3
+    assert torch.equal(few.inputs.read(torch.tensor([0])), whole.inputs.read(torch.tensor([0])))
+    for version in ("v1", "v2"):
+        assert torch.equal(few.labels[version].read(everything), whole.labels[version].read(everything))
+    more = few_samples(manifest, lazy_samples(manifest, ONTOLOGY, 16), 1_000)
+    assert torch.equal(more.inputs.read(everything), whole.inputs.read(everything))
+
+
+def test_of_more_images_than_wanted_some_are_looked_into(tmp_path):
+    path = write_images(tmp_path, ROWS)
+    (tmp_path / "b3.png").write_bytes(b"no image")
+    with pytest.raises(LecoError, match="1 bad image"):
+        read_manifest(path, ONTOLOGY, most=100)
+    assert len(read_manifest(path, ONTOLOGY, most=1)[0]) == 22  # another one was looked into
+    assert read_manifest(path, ONTOLOGY, most=0)[1].counts == {}

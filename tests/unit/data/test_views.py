@@ -187,10 +187,15 @@ def test_feature_noise_is_scaled_by_the_deviation_of_each_dimension():
     torch.testing.assert_close(found.mean(0) / std, torch.zeros(3), rtol=0, atol=0.002)
 
 
-def test_feature_dropout_keeps_the_mean():
-    found = feature.dropout(torch.ones(20_000, 4), draw(20_000))
-    assert found.unique().tolist() == pytest.approx([0, 1.25])
+def test_feature_dropout_keeps_the_mean_and_its_noise_is_normal():
+    found = feature.strong(torch.ones(20_000, 4), draw(20_000))
+    kept = found != 0
+    assert kept.float().mean().item() == pytest.approx(1 - feature.STRONG_DROPOUT, abs=0.01)
     torch.testing.assert_close(found.mean(0), torch.ones(4), rtol=0, atol=0.02)
+    noise = (found[kept] * (1 - feature.STRONG_DROPOUT) - 1) / feature.STRONG_NOISE
+    for quantile in (0.05, 0.5, 0.95):
+        expected = torch.special.ndtri(torch.tensor(quantile)).item()
+        assert torch.quantile(noise, quantile).item() == pytest.approx(expected, abs=0.04)
 
 
 def test_the_strong_view_of_features_is_farther_away_than_the_weak_one_and_independent_of_it():

@@ -1,9 +1,11 @@
 """Experiments as they are written: benchmarks, files, settings, and what is wrong with them."""
 
+import json
+
 import pytest
 
 from leco import LecoError
-from leco.experiments.config import Training, experiment
+from leco.experiments.config import ExperimentError, Training, experiment
 from leco.experiments.recipes import defaults
 
 
@@ -66,3 +68,44 @@ def test_a_wrong_file_is_refused_with_its_place(case, tmp_path):
         experiment(str(file), {}, {})
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def write_own(folder, header: str, data: str = "manifest: labels.csv, ontology: o.yaml"):
+    (folder / "labels.csv").write_text(f"{header}\n")
+    (folder / "experiment.yaml").write_text(f"data: {{{data}}}\n")
+    return experiment(str(folder / "experiment.yaml"), {}, {})
+
+
+def test_own_data_get_the_settings_of_their_kind(tmp_path):
+    images = write_own(tmp_path, "image,label,version")
+    assert (images.training.model, images.training.batch_size) == ("resnet18", 128)
+    features = write_own(tmp_path, "features,label,version")
+    assert (features.training.model, features.training.learning_rate) == ("linear", (0.5,))
+    masks = write_own(tmp_path, "image,mask,version", "manifest: labels.csv, ontology: o.yaml, image_size: 96")
+    assert (masks.training.model, masks.training.batch_size, masks.training.window) == ("tiny", 16, 96)
+    assert not masks.training.pretrained  # nothing is fetched that was not asked for
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])
+def test_a_manifest_that_cannot_be_read_is_left_to_whoever_reads_it(name, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "labels.txt").touch()
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "experiment.json").write_text(json.dumps({"data": {"manifest": name, "ontology": "o.yaml"}}))
+    assert experiment(str(tmp_path / "experiment.json"), {}, {}).training.model == "resnet18"
+
+
+def test_paths_of_own_data_are_relative_to_the_file(tmp_path):
+    found = write_own(tmp_path, "image,label,version", "manifest: labels.csv, ontology: o.yaml, root: ../photos")
+    assert found.data.root == tmp_path / ".." / "photos"
+    found = write_own(tmp_path, "image,label,version", "manifest: labels.csv, ontology: o.yaml, root: /photos")
+    assert str(found.data.root) == "/photos"
+    assert write_own(tmp_path, "image,label,version").data.root is None
+
+
+def test_all_that_is_wrong_is_known_though_one_line_is_printed(tmp_path):
+    (tmp_path / "experiment.yaml").write_text("benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {steps: 0}\n")
+    with pytest.raises(ExperimentError) as refused:
+        experiment(str(tmp_path / "experiment.yaml"), {}, {})
+    assert [problem.split(": ")[1] for problem in refused.value.problems] == ["seed", "training.steps", "metod"]
+    assert str(refused.value) == refused.value.problems[0]

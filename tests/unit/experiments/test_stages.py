@@ -102,7 +102,7 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
     assert (config["method"], config["seed"], config["training"]["steps"]) == ("lpl+pl/cond", 0, 2)
     assert config["previous"] == [stages.periods[0][0].fingerprint]
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("config.json", "metrics.jsonl", "model.safetensors", "result.json", "summary.json")
+        *("bundle.json", "config.json", "metrics.jsonl", "model.safetensors", "result.json", "summary.json")
     ]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
@@ -118,7 +118,7 @@ def test_every_method_sees_as_many_images_a_step(method):
     _, material, stages = make(SHORT, method=method, strategy="scratch")
     stage, fabric = stages.periods[-1][0], make_fabric("cpu")
     judge = Judge(material, 1, material.annotated(1, "label-new").validation, fabric)
-    training = make_training(stage, material, None, None, fabric, judge)
+    training = make_training(stage, material, Store(Path("nowhere")), Machine("cpu"), fabric, judge)
     assert {len(training.job.steps[step]) for step in range(2)} == {16}
 
 

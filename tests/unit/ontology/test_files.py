@@ -9,6 +9,7 @@ from tests.ontologies import ontologies
 
 from leco import LecoError, Ontology
 from leco.ontology import tsv
+from leco.ontology.files import load, load_all
 
 V1 = "name: street\nversions:\n  - name: v1\n    classes: [road, bus, car]\n"  # lines 1 to 4
 V2 = V1 + "  - name: v2\n    classes:\n"  # lines 5 and 6; classes begin on line 7
@@ -428,6 +429,31 @@ def test_shares_written_by_hand_may_be_rounded():
     versions = [{"name": "v1", "classes": list(parents)}, {"name": "v2", "classes": {"d": {"from": parents}}}]
     shares = Ontology.from_dict({"versions": versions}).transition("v2", "v1").shares
     assert shares.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("case", BAD_YAML)
+def test_of_all_problems_the_first_is_the_one_that_is_raised(case, tmp_path):
+    path = tmp_path / "o.yaml"
+    path.write_text(BAD_YAML[case][0])
+    with pytest.raises(LecoError) as refused:
+        load(path)
+    ontology, problems = load_all(path)
+    assert ontology is None
+    assert problems[0] == str(refused.value)
+
+
+def test_all_wrong_classes_are_found_and_none_that_follows_from_another(tmp_path):
+    path = tmp_path / "o.yaml"
+    path.write_text(
+        V2 + "      a: {from: rod}\n      b: {from: bus}\n      c: {renamed: kar}\n      d: {form: car}\n      e: 3\n"
+        "  - name: v3\n    classes:\n      f: {from: a}\n      g: {from: z}\n"
+    )
+    _, problems = load_all(path)
+    assert [int(problem.split(":")[1]) for problem in problems] == [7, 9, 10, 11, 15]
+    path.write_text(V2 + "      road:\n")
+    ontology, problems = load_all(path)
+    assert problems == []
+    assert_same(ontology, load(path))
 
 
 def _reloaded(ontology: Ontology, path: Path) -> Ontology:

@@ -9,8 +9,9 @@ import pytest
 from tests.stores import CLASSES, make_stages, write_store
 
 from leco.data.benchmarks import NAMES
+from leco.deployment.markdown import plain
 from leco.reports.details import ClassScore, Mistakes, class_scores, mistakes, mistakes_by_parent, ontology_of
-from leco.reports.formats import _md, _tex, to_csv, to_latex, to_markdown
+from leco.reports.formats import _tex, to_csv, to_latex, to_markdown
 from leco.reports.page import group_by_support, to_html
 from leco.reports.plots import classes_dots
 from leco.reports.report import make_report, task_of
@@ -98,7 +99,7 @@ def test_markdown_tables_have_equally_many_cells_in_each_row(report):
 
 
 def test_names_are_escaped_in_markdown_and_latex():
-    assert _md("a|b <i> *c* _d_\nnew") == r"a\|b \<i\> \*c\* \_d\_ new"
+    assert plain("a|b <i> *c* _d_\nnew") == r"a\|b \<i\> \*c\* \_d\_ new"
     assert _tex("50 % & a_b ± {c} \\x ^") == r"50 \% \& a\_b $\pm$ \{c\} \textbackslash{}x \textasciicircum{}"
 
 

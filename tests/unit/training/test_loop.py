@@ -82,6 +82,17 @@ def test_a_run_that_was_killed_ends_in_the_same_bits(method, killed_after, tmp_p
     assert [report.losses for report in reports[killed_after:]] == [report.losses for report in rest]
 
 
+def test_means_go_on_over_a_restart():
+    whole, first = make_training("lpl"), make_training("lpl")
+    expected = [report.means for report in whole.run() if report.means]
+    steps = first.run()
+    for _ in range(3):  # evaluation comes after the fifth
+        next(steps)
+    second = make_training("lpl")
+    second.resume(first.checkpoint())
+    assert [report.means for report in second.run() if report.means] == expected
+
+
 def test_training_lowers_the_loss_and_keeps_the_best_average():
     training = make_training("ce", steps=122, evaluate_every=40)
     reports = list(training.run())

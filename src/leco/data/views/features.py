@@ -1,32 +1,46 @@
 """Views of feature vectors (n, d), so that every method that needs a weak and a strong view runs on them too."""
 
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from leco.data.draws import Draws
+from leco.data.draws import Draws, normal_quantiles
 from leco.data.views.images import check
 
 WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2
 
 
-def noise(features: Tensor, draws: Draws, std: Tensor | float = 1.0, amount: float = WEAK_NOISE) -> Tensor:
-    """Add Gaussian noise of `amount` standard deviations; `std` is that of the features, one or one per dimension."""
-    check(features, draws)
-    return features + amount * std * draws.normal("noise", features.shape[1]).to(features.dtype)
-
-
-def dropout(features: Tensor, draws: Draws, rate: float = STRONG_DROPOUT) -> Tensor:
-    """Set a share of the features to zero and scale up the rest, so that the mean stays."""
-    check(features, draws)
-    kept = draws.levels("dropout", features.shape[1]) >= rate * 65_536
-    return features * kept.to(features.dtype).div_(1 - rate)
-
-
 def weak(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
-    """A little noise."""
-    return noise(features, draws, std, WEAK_NOISE)
+    """A little Gaussian noise, in standard deviations; `std` is that of the features, one or one per dimension."""
+    check(features, draws)
+    return features + WEAK_NOISE * std * draws.normal("noise", features.shape[1]).to(features.dtype)
 
 
 def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
-    """More noise than in `weak`, and independent of it, and dropout."""
-    own = draws.branch("strong")
-    return dropout(noise(features, own, std, STRONG_NOISE), own)
+    """More noise than in `weak`, and independent of it; a share of the features is zero, the rest scaled up.
+
+    One draw decides both: the lowest fifth of its levels drops a feature, the others are the quantiles of its noise.
+    """
+    check(features, draws)
+    levels = draws.branch("strong").levels("noise and dropout", features.shape[1])
+    noise, kept = _noise_and_kept(features.device)
+    flat = levels.view(-1)
+    noisy = features + STRONG_NOISE * std * noise.index_select(0, flat).view(levels.shape).to(features.dtype)
+    return noisy.mul_(kept.index_select(0, flat).view(levels.shape).to(features.dtype))
+
+
+@lru_cache
+def _noise_and_kept(device: torch.device) -> tuple[Tensor, Tensor]:
+    """For each of 65,536 levels: the noise, and what to multiply with, which keeps the mean."""
+    dropped = round(STRONG_DROPOUT * 65_536)
+    noise, kept = torch.zeros(65_536), torch.zeros(65_536)
+    noise[dropped:] = normal_quantiles(65_536 - dropped)
+    kept[dropped:] = 65_536 / (65_536 - dropped)
+    return noise.to(device), kept.to(device)
+
+
+def unit_length(features: Tensor) -> Tensor:
+    """Features scaled to length ten: what a model takes in place of normalised pixels."""
+    return 10 * F.normalize(features, dim=1)

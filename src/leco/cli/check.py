@@ -1,0 +1,145 @@
+"""`leco check`: whether an experiment.yaml of own data can be run, what it will train, and for how long."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leco.cli.run import pairs
+from leco.cli.tables import print_table
+from leco.errors import LecoError
+
+if TYPE_CHECKING:
+    from leco.experiments.checking import Checked, Finding
+    from leco.experiments.timing import Estimate
+
+_MOST = 30  # findings of a kind that are printed; --json has all
+
+
+def check(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An experiment.yaml.", show_default=False, readable=False)
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+    ] = None,
+    timing: Annotated[bool, typer.Option(help="Make some steps to estimate how long a run will take.")] = True,
+    every_file: Annotated[
+        bool, typer.Option("--every-file", help="Decode every image; else, of very many, some thousands.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+) -> None:
+    """Check an experiment on own data: every problem at once, before anything is trained.
+
+    The exit code is 2 if there is a problem, and 0 if there are only warnings.
+    """
+    from leco.cli.progress import ticking
+    from leco.experiments.checking import LOOKED_INTO
+    from leco.experiments.checking import check as look
+
+    with ticking("reading files") as tick:
+        found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick)
+    measured = _estimate(found, device) if timing and not found.problems else None
+    if as_json:
+        typer.echo(json.dumps(_as_data(found, measured), ensure_ascii=False, indent=1))
+        raise typer.Exit(2 if found.problems else 0)
+    _print(found, measured)
+    if found.problems:
+        _print_findings("problem", found.problems, err=True)
+        number = len(found.problems)
+        raise LecoError(f"{source}: {number:,} problem{'s' if number > 1 else ''}, as listed above")
+    typer.echo("ok")
+
+
+def _estimate(found: "Checked", device: str) -> "Estimate | None":
+    from leco.experiments.timing import estimate
+
+    if found.plan is None or found.material is None or found.reading is None:
+        return None
+    try:
+        return estimate(found.plan, found.material, found.reading, device)
+    except LecoError as error:
+        found.say(found.warnings, "experiment", f"the first steps could not be made: {error}")
+        return None
+
+
+def _print(found: "Checked", measured: "Estimate | None") -> None:
+    from leco.cli.data_check import print_classes
+    from leco.data.cells import SPLITS
+    from leco.experiments.checking import planned
+
+    if found.manifest is not None and found.ontology is not None:
+        sizes = {split: int((found.manifest.split == split).sum()) for split in SPLITS}
+        inside = ", ".join(f"{size:,} {split}" for split, size in sizes.items() if size)
+        kind = "images" if found.manifest.kind == "image" else "feature vectors"
+        typer.echo(f"{found.file}: {len(found.manifest):,} {kind} ({inside}) for {found.ontology!r}\n")
+        if found.manifest.labels:
+            print_classes(found.manifest, found.ontology)
+    if rows := planned(found):
+        _print_plan(found, rows, measured)
+    _print_findings("note", found.notes)
+    _print_findings("warning", found.warnings)
+
+
+def _print_plan(found: "Checked", rows: list[dict[str, Any]], measured: "Estimate | None") -> None:
+    assert found.plan is not None
+    times = [duration(measured.stages[stage]) if measured else "-" for stage in found.plan.stages]
+    columns = ("stage", "version", "new", "history", "validation", "test")
+    table = [
+        [f"{row[c]:,}" if isinstance(row[c], int) else row[c] for c in columns] + [took]
+        for row, took in zip(rows, times, strict=True)
+    ]
+    print_table(["stage", "version", "new", "old", "val", "test", "time"], table, right=tuple(range(2, 7)))
+    typer.echo("new, old, val, test: samples labelled in the version, samples of the history, held out, for testing")
+    steps, images = (sum(row[column] for row in rows) for column in ("steps", "images"))
+    typer.echo(f"{len(rows)} trainings: {steps:,} steps, {images:,} images")
+    if measured:
+        typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps\n")
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(7), duration(200), duration(9000)
+    ('7 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 6_000 else f"{seconds / 3600:.1f} h"
+
+
+def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:
+    from leco.data.sources.source import printable
+
+    for finding in findings[:_MOST]:
+        typer.echo(f"{what}: {printable(finding.message)}", err=err)
+    if len(findings) > _MOST:
+        typer.echo(f"… and {len(findings) - _MOST:,} more; --json lists all", err=err)
+
+
+def _as_data(found: "Checked", measured: "Estimate | None") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from leco.experiments.checking import planned
+
+    rows = planned(found)
+    if found.plan is not None and measured is not None:
+        rows = [row | {"seconds": measured.stages[stage]} for row, stage in zip(rows, found.plan.stages, strict=True)]
+    versions = []
+    if found.manifest is not None and found.ontology is not None:
+        for version in found.ontology.versions:
+            counts = found.manifest.counts(version) if found.manifest.labels else {}
+            names = [{"class": version.handle(c)} | {s: of[c] for s, of in counts.items()} for c in range(len(version))]
+            versions.append({"name": version.name, "classes": names})
+    return {
+        "file": str(found.file),
+        "ok": not found.problems,
+        "problems": [asdict(finding) for finding in found.problems],
+        "warnings": [asdict(finding) for finding in found.warnings],
+        "notes": [asdict(finding) for finding in found.notes],
+        "versions": versions,
+        "stages": rows,
+        "estimated_seconds": None if measured is None else measured.seconds,
+    }

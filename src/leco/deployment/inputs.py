@@ -1,0 +1,169 @@
+"""What a model is shown: files read a batch at a time, so that any number of them takes the same memory."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leco.data import image_files, vector_files
+from leco.data.feature_files import inspect_features, load_features, parse_features
+from leco.data.given_files import Given, given_files
+from leco.data.paths import look, normalise
+from leco.data.problems import Fault
+from leco.data.squares import middle_square
+from leco.data.table import read_table
+from leco.deployment.description import Description
+from leco.errors import LecoError
+
+_TABLES = (".csv", ".jsonl", ".parquet")
+_HEADER = 1_000_000  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some samples that could be read, and what is wrong with those that could not."""
+
+    names: list[str]
+    inputs: Tensor  # (n, c, h, w) uint8 or (n, d) float
+    problems: list[str] = field(default_factory=list)
+
+
+def batches(arguments: Sequence[str], description: Description, size: int) -> Iterator[Batch]:
+    """Read all that is named: images, or, for a model of features, vectors."""
+    if description.task == "features":
+        yield from _vector_batches(arguments, description.shape[0])
+        return
+    files = image_paths(arguments)
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
+        while some := list(islice(files, size)):
+            yield _stacked(some, pool.map(lambda found: _read(found, description), some))
+
+
+def _read(found: Given | LecoError, description: Description) -> Tensor | LecoError:
+    if isinstance(found, LecoError):
+        return found
+    try:
+        return read_image(found.path, description)
+    except LecoError as error:
+        return error
+
+
+def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoError]) -> Batch:
+    names, images, problems = [], [], []
+    for found, image in zip(files, read, strict=True):
+        if isinstance(image, LecoError) or isinstance(found, LecoError):
+            problems.append(str(image))
+        else:
+            names.append(str(found.path))
+            images.append(image)
+    return Batch(names, torch.stack(images) if images else torch.empty(0), problems)
+
+
+def read_image(path: Path, description: Description) -> Tensor:
+    """An image as a model for classification takes it, before it is normalised: (c, h, w) uint8."""
+    assert description.side is not None
+    channels, height, width = description.shape
+    pixels = middle_square(path, description.side)
+    top, left = (description.side - height) // 2, (description.side - width) // 2
+    pixels = pixels[:, top : top + height, left : left + width]
+    return pixels if channels == 3 else pixels.float().mean(dim=0, keepdim=True).round().byte()
+
+
+def image_paths(arguments: Sequence[str]) -> Iterator[Given | LecoError]:
+    """The images that are named: by themselves, or by a manifest with a column `image`."""
+    for argument in arguments:
+        if _is_table(Path(argument)):
+            yield from _listed(Path(argument), "image")
+        else:
+            yield from given_files([argument], image_files.SUFFIXES)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in _TABLES and path.is_file()
+
+
+def _listed(path: Path, column: str) -> Iterator[Given | LecoError]:
+    """The files that a manifest names, below its folder; each once, though it may have several labels."""
+    table, broken = read_table(path)
+    if column not in table.columns:
+        yield LecoError(f"{path}: has no column {column!r}")
+        return
+    yield from (LecoError(f"{path}: {problem}") for problem in broken)
+    for value in dict.fromkeys(table[column]):
+        parsed = parse_features(value) if column == "features" else (value, None)
+        file = parsed if isinstance(parsed, Fault) else normalise(parsed[0])
+        fault = file if isinstance(file, Fault) else look(path.parent, [file])[1].get(file)
+        if isinstance(file, Fault) or fault is not None:
+            assert fault is not None
+            yield LecoError(f"{path}: {value}: {fault.message}{fault.remedy()}")
+        else:
+            row = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
+            yield Given(path.parent / f"{file}{row}", f"{file}{row}")
+
+
+def _vector_batches(arguments: Sequence[str], width: int) -> Iterator[Batch]:
+    for argument in arguments:
+        path = Path(argument)
+        if _is_table(path) and _is_manifest(path):
+            yield from _referred(path, width)
+            continue
+        for found in given_files([argument], vector_files.SUFFIXES):
+            if isinstance(found, LecoError):
+                yield Batch([], torch.empty(0), [str(found)])
+                continue
+            try:
+                for names, block in vector_files.vector_blocks(found.path, str(found.path)):
+                    check_width(str(found.path), block.shape[1], width)
+                    yield _finite(names, block)
+            except LecoError as error:
+                yield Batch([], torch.empty(0), [str(error)])
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a table names features; a CSV may also hold the numbers themselves."""
+    if path.suffix.lower() != ".csv":
+        return True
+    with path.open("rb") as file:
+        first = file.readline(_HEADER).decode("utf-8-sig", errors="replace")
+    return "features" in [cell.strip().strip('"') for cell in first.split(",")]
+
+
+def _referred(path: Path, width: int) -> Iterator[Batch]:
+    """The vectors that a manifest names."""
+    files = _listed(path, "features")
+    while some := list(islice(files, 512)):
+        problems = [str(found) for found in some if isinstance(found, LecoError)]
+        references = [found.name for found in some if isinstance(found, Given)]
+        faults = inspect_features(path.parent, references, lambda done, total: None)
+        problems += [f"{path}: {reference}: {fault.message}" for reference, fault in faults.items()]
+        good = [reference for reference in references if reference not in faults]
+        try:
+            vectors = load_features(path.parent, good) if good else np.empty((0, width), dtype=np.float32)
+            check_width(str(path), vectors.shape[1], width)
+        except LecoError as error:
+            yield Batch([], torch.empty(0), [*problems, str(error)])
+            return
+        yield Batch(good, torch.from_numpy(vectors), problems)
+
+
+def check_width(source: str, found: int, width: int) -> None:
+    """Refuse vectors of another length than the model takes."""
+    if found != width:
+        raise LecoError(f"{source}: has {found} numbers for each sample, but the model takes {width}")
+
+
+def _finite(names: list[str], block: NDArray[np.float32]) -> Batch:
+    """Keep the vectors whose numbers are numbers."""
+    finite = [bool(row.all()) for row in np.isfinite(block)]
+    problems = [f"{name}: holds NaN or infinity" for name, good in zip(names, finite, strict=True) if not good]
+    kept = [name for name, good in zip(names, finite, strict=True) if good]
+    return Batch(kept, torch.from_numpy(block[finite]), problems)

@@ -1,0 +1,88 @@
+"""Label maps that a model made, as images: class indices, with a palette for people."""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from leco.data.given_files import Given
+from leco.data.image_files import decode_image
+from leco.data.palette import palette
+from leco.data.paths import normalise
+from leco.data.problems import Fault
+from leco.data.squares import channels_first, scaled
+from leco.deployment.inputs import image_paths
+from leco.deployment.predictor import Predictor, label_map
+from leco.errors import LecoError
+from leco.ontology.files import write_bytes
+from leco.ontology.version import NO_LABEL, Version
+
+_MOST_IN_BYTES = 255  # classes; the value 255 means no label
+
+
+def write_masks(
+    predictor: Predictor, arguments: Sequence[str], version: str, folder: Path
+) -> Iterator[LecoError | None]:
+    """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
+    written: dict[str, Path] = {}
+    place = folder.resolve()
+    for found in image_paths(arguments):
+        if isinstance(found, LecoError):
+            yield found
+            continue
+        if _base(found).resolve() == place:
+            raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
+        try:
+            name = _mask_name(found.name)
+            if name in written:
+                raise LecoError(
+                    f"{found.path}: its mask {name} would replace that of {written[name]}; rename one of them"
+                )
+            content = mask_of(predictor, found.path, version)
+        except LecoError as error:
+            yield error
+            continue
+        written[name] = found.path
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target, content)
+        yield None
+
+
+def mask_of(predictor: Predictor, path: Path, version: str) -> bytes:
+    """The PNG of one image."""
+    pixels = decode_image(path)
+    side = predictor.description.side
+    assert side is not None
+    probs = predictor.pixel_probs(channels_first(scaled(pixels, side))[None])
+    labels = label_map(probs, predictor.ontology, version, *pixels.shape[:2])
+    return encode(labels.numpy(), predictor.ontology[version])
+
+
+def encode(labels: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", version: Version) -> bytes:
+    """A label map as PNG: 8 bits and coloured, or 16 bits where there are too many classes for that."""
+    file = io.BytesIO()
+    if len(version) > _MOST_IN_BYTES:
+        image = Image.fromarray(np.where(labels == NO_LABEL, 65_535, labels).astype(np.uint16))
+    else:
+        image = Image.fromarray(np.where(labels == NO_LABEL, 255, labels).astype(np.uint8))
+        colours = palette(len(version))
+        unused = [0, 0, 0] * (256 - len(colours))
+        image.putpalette([*colours[:-1].flatten().tolist(), *unused, *colours[-1].tolist()])
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _base(found: Given) -> Path:
+    """The folder that an image is named below."""
+    return Path(str(found.path)[: -len(found.name)] or ".")
+
+
+def _mask_name(name: str) -> str:
+    """Where the mask of an image goes, below the folder of masks and never outside it."""
+    below = normalise(name)
+    if isinstance(below, Fault):
+        raise LecoError(f"{name}: {below.message}")
+    return Path(below).with_suffix(".png").as_posix()

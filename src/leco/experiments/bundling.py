@@ -1,0 +1,94 @@
+"""Stages as bundles: what a stage notes for the day it is deployed, and the bundle that is made of it."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+import leco
+from leco.deployment.bundle import write_bundle
+from leco.deployment.checked import checked
+from leco.deployment.description import FILE, Description, read_description
+from leco.deployment.metrics import Metrics
+from leco.errors import LecoError
+from leco.experiments.judging import Judge
+from leco.experiments.stages import Stage
+from leco.experiments.store import Store
+from leco.ontology.files import load
+from leco.training.handover import AnyNetwork
+
+
+def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
+    """The `bundle.json` of a stage that was trained."""
+    material = judge.material
+    ontology = material.until(stage.period)
+    mean, std = _statistics(material.normalise)
+    raw = material.pool.inputs.read(torch.tensor([0])).shape[1:]
+    segments = material.task == "segmentation"
+    annotated = material.annotated(stage.period, stage.annotation)
+    samples = {stage.version: len(annotated.newest.indices)}
+    for part in annotated.history:  # what has the newest version, and no label of it, has none
+        name = "unlabelled" if part.version == stage.version else part.version
+        samples[name] = samples.get(name, 0) + len(part.indices)
+    return Description(
+        leco=leco.__version__,
+        name=material.name,
+        task=material.task,
+        model=stage.training.model,
+        heads=network.versions,
+        shape=tuple(material.shape),
+        side=None if material.task == "features" else max(raw[1:]),
+        window=stage.training.window if segments else None,
+        mean=mean,
+        std=std,
+        versions=tuple(version.name for version in ontology.versions),
+        trained=stage.version,
+        ontology=ontology.fingerprint,
+        evaluated=material.evaluated if stage.version == material.ontology.newest.name else (),
+        samples=samples,
+        held_out={"validation": len(judge.held_out.indices), "test": len(material.tested(stage.period))},
+        training=stage.config(),
+        calibration={} if segments else judge.calibration(network),
+    )
+
+
+def _statistics(normalise: Callable[[Tensor], Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of the channels; features have none."""
+    if not isinstance(normalise, partial):
+        return (), ()
+    mean, std = (tuple(normalise.keywords[name].tolist()) for name in ("mean", "std"))
+    return mean, std
+
+
+def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
+    """Write the bundle of a complete stage; everything is in the store."""
+    result = store.require(fingerprint)
+    folder = store.stages / fingerprint
+    if result.get("diverged"):
+        raise LecoError(f"{folder}: the stage diverged, and has no model")
+    if not (folder / FILE).is_file():
+        raise LecoError(f"{folder}: was trained before there were bundles; delete the folder and train it anew")
+    description = read_description(folder)
+    metrics = {"validation": result["validation"], "test": result["test"]}
+    ontology = load(store.ontologies / f"{result['ontology']}.json").until(description.newest)
+    if ontology.fingerprint != description.ontology:
+        raise LecoError(
+            f"{store.ontologies / result['ontology']}.json: is not the ontology that {folder} was trained for"
+        )
+    try:
+        weights = load_file(store.weights(fingerprint))
+    except (SafetensorError, OSError) as error:
+        raise LecoError(f"{store.weights(fingerprint)}: cannot be read: {error}") from None
+    write_bundle(
+        target, description, ontology, weights, checked(Metrics, metrics, folder / "result.json", "has no scores")
+    )
+
+
+def bundle_place(runs: Path, stage: Stage) -> Path:
+    """Where the bundle of a stage goes, if nobody says."""
+    name = f"{stage.material.rsplit(' ', 1)[0]}-{stage.method}-{stage.seed}"
+    return runs / "bundles" / name.replace("/", "-")

@@ -1,0 +1,216 @@
+"""Whether an experiment on own data can be run: all that is wrong with it at once, before anything is trained."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from leco.data.feature_files import Tick
+from leco.data.manifest import Manifest, build_manifest
+from leco.data.own import few_samples, fits_memory, lazy_samples
+from leco.data.problems import Problem
+from leco.data.table import Table, read_table
+from leco.errors import LecoError
+from leco.experiments.config import Experiment, ExperimentError, File, experiment, own_task
+from leco.experiments.material import Material, own_material
+from leco.experiments.networks import build_network
+from leco.experiments.stages import Plan, plan
+from leco.experiments.sufficiency import enough_labels
+from leco.experiments.timing import Reading, measure_reading
+from leco.methods.method import Method
+from leco.models.backbones import check_backbone, check_known
+from leco.ontology.files import load_all
+from leco.ontology.ontology import Ontology
+from leco.ontology.remarks import remarks
+from leco.ontology.transition import Transition
+from leco.ontology.version import Version
+
+LOOKED_INTO = 5_000  # images: a hundred thousand photographs would take minutes
+_FEW = 64  # samples to measure with
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was found, and how often."""
+
+    about: str  # the experiment, the ontology, the manifest, or the labels
+    message: str
+    count: int = 1
+
+
+@dataclass
+class Checked:
+    """All that is known of an experiment before it is run."""
+
+    file: Path
+    problems: list[Finding] = field(default_factory=list)  # it cannot be run
+    warnings: list[Finding] = field(default_factory=list)  # it will not be as good as it might be
+    notes: list[Finding] = field(default_factory=list)
+    experiment: Experiment | None = None
+    ontology: Ontology | None = None
+    manifest: Manifest | None = None  # without the rows that have a problem
+    material: Material | None = None  # with a few samples that stand for all
+    plan: Plan | None = None
+    reading: Reading | None = None
+
+    def say(self, where: list[Finding], about: str, *messages: str) -> None:
+        """Add to a list."""
+        where += [Finding(about, message) for message in messages]
+
+
+def check(
+    source: str, settings: dict[str, str], most: int | None = LOOKED_INTO, tick: Tick = lambda *_: None
+) -> Checked:
+    """Look at the experiment, its ontology and its manifest, each on its own and then together.
+
+    Of more than `most` images, only so many are decoded.
+    """
+    found = Checked(Path(source))
+    try:
+        own = _own_data(Path(source))
+    except LecoError as error:
+        found.say(found.problems, "experiment", str(error))
+        return found
+    try:
+        found.experiment = experiment(source, {}, settings)
+    except ExperimentError as error:
+        found.say(found.problems, "experiment", *error.problems)
+    except LecoError as error:
+        found.say(found.problems, "experiment", str(error))
+    if isinstance(own.get("ontology"), Path):
+        found.ontology, wrong = load_all(own["ontology"])
+        found.say(found.problems, "ontology", *wrong)
+    if isinstance(own.get("manifest"), Path):
+        root = own["root"] if isinstance(own.get("root"), Path) else own["manifest"].parent
+        _check_manifest(found, own["manifest"], root, most, tick)
+    if found.ontology and found.manifest:
+        _check_labels(found, found.ontology, found.manifest)
+    if found.experiment and found.ontology and found.manifest:
+        _check_training(found, found.experiment, found.ontology, found.manifest)
+    elif found.experiment:
+        _check_model(found, found.experiment)
+    return found
+
+
+def _own_data(source: Path) -> dict[str, Any]:
+    """What an experiment says of its data, right or wrong."""
+    values = File.read(source).values
+    own = values.get("data")
+    if "benchmark" in values or not isinstance(own, dict):
+        raise LecoError(
+            f"{source}: names no own data (`data` with `manifest` and `ontology`), which is what is checked"
+        )
+    return own
+
+
+def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, tick: Tick) -> None:
+    """Read the manifest; without an ontology, all but its labels can be checked."""
+    try:
+        table, broken = read_table(path)
+        ontology = found.ontology or _stand_in(table)
+        decode = found.ontology is not None or table.target == "label"
+        manifest, problems = build_manifest(
+            table, broken, root, ontology, decode=decode, skip_bad=True, tick=tick, most=most
+        )
+    except LecoError as error:
+        headline, *lines = str(error).split("\n")
+        found.say(found.problems, "manifest", *([line.strip() for line in lines] or [headline]))
+        return
+    usable = [p for p in problems.found if found.ontology or p.kind != "bad period"]  # how many there are is not known
+    found.problems += _grouped(path, usable)
+    found.manifest = manifest
+    images = len(set(table["image"])) if table.kind == "image" else 0
+    if most is not None and images > most:
+        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, spread evenly")
+
+
+def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
+    """Rows with the same fault are one finding, which names the first."""
+    groups: dict[tuple[str, str], list[Problem]] = defaultdict(list)
+    for problem in problems:
+        groups[problem.kind, problem.message].append(problem)
+    findings = []
+    for same in groups.values():
+        more = f" (and {len(same) - 1:,} more such rows)" if len(same) > 1 else ""
+        findings.append(Finding("manifest", f"{path}: {same[0]}{more}", len(same)))
+    return findings
+
+
+def _stand_in(table: Table) -> Ontology:
+    """An ontology that explains every label, so that the rest of a manifest can be checked without its own."""
+    classes = tuple(dict.fromkeys(filter(None, table["label"]))) or ("none",)
+    names = dict.fromkeys(filter(None, table["version"])) or {"none": None}
+    versions = tuple(Version(name, classes) for name in names)
+    same = sparse.eye_array(len(classes), format="csr")
+    steps = tuple(Transition(old, new, same) for old, new in pairwise(versions))
+    return Ontology("unknown", versions, steps)
+
+
+def _check_labels(found: Checked, ontology: Ontology, manifest: Manifest) -> None:
+    """Whether there are enough labels to learn every class from, and to know how well that went."""
+    changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
+    found.say(found.notes, "ontology", *remarks(ontology, changes))
+    learns_from_history = found.experiment is None or Method.parse(found.experiment.method) != Method()
+    problems, warnings = enough_labels(manifest, ontology, learns_from_history)
+    found.say(found.problems, "labels", *problems)
+    found.say(found.warnings, "labels", *warnings)
+    if not (manifest.split == "val").any():
+        held_out = "a fifth of each version's training samples is held out to choose a model by"
+        found.say(found.notes, "labels", f"there is no val split: {held_out}")
+
+
+def _check_training(found: Checked, wanted: Experiment, ontology: Ontology, manifest: Manifest) -> None:
+    """What will be trained, and whether the model takes such inputs."""
+    assert wanted.data is not None
+    try:
+        lazy = lazy_samples(manifest, ontology, wanted.data.image_size)
+        samples = few_samples(manifest, lazy, _FEW)
+        found.material = own_material(wanted, wanted.data, ontology, manifest, samples)
+        found.plan = plan(wanted, found.material)
+    except LecoError as error:
+        found.say(found.problems, "labels", str(error))
+        _check_model(found, wanted)
+        return
+    found.reading = measure_reading(lazy, fits_memory(manifest, ontology, wanted.data.image_size))
+    try:
+        build_network(found.plan.stages[0], found.material, pretrained=False)
+    except LecoError as error:
+        found.say(found.problems, "experiment", f"training.model: {error}")
+
+
+def _check_model(found: Checked, wanted: Experiment) -> None:
+    """Whether there is such a model, where it cannot be tried."""
+    name, segments = wanted.training.model, own_task(wanted.data.manifest if wanted.data else None) == "own masks"
+    try:
+        if not segments:
+            check_backbone(name)
+        elif name != "tiny":
+            check_known(name, ["tiny"])
+    except LecoError as error:
+        found.say(found.problems, "experiment", f"training.model: {error}")
+
+
+def planned(found: Checked) -> list[dict[str, Any]]:
+    """The stages that a run would train: what on, and for how long."""
+    if found.plan is None or found.material is None:
+        return []
+    rows = []
+    for stage in found.plan.stages:
+        annotated = found.material.annotated(stage.period, stage.annotation)
+        history = [] if stage.method == Method() else annotated.history
+        rows.append(
+            {
+                "stage": str(stage),
+                "version": stage.version,
+                "steps": stage.training.steps,
+                "images": stage.training.steps * stage.training.batch_size,
+                "new": len(annotated.newest.indices),
+                "history": sum(len(part.indices) for part in history),
+                "validation": len(annotated.validation.indices),
+                "test": len(found.material.tested(stage.period)),
+            }
+        )
+    return rows

@@ -1,0 +1,169 @@
+"""A first guess at an ontology: equal names are kept, samples labelled twice tell more, a person says the rest."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from leco.errors import closest
+from leco.ontology.files import flow, to_yaml, word
+from leco.ontology.infer import CoLabels, Parent, parents
+
+_MIN_SHARE = 0.01  # as of `leco ontology infer`
+_MOST_SUGGESTIONS = 500  # classes that relatives are looked for: each is compared with all old ones
+_SHORTEST = 3  # letters that two names must share to seem related
+
+Pairs = Mapping[tuple[str, str], Iterable[tuple[str, str]]]  # by (old, new) version: both labels of each such sample
+
+
+@dataclass(frozen=True)
+class GuessedStep:
+    """What is supposed of one version, and what is left to a person."""
+
+    old: str
+    new: str
+    kept: tuple[str, ...]
+    inferred: dict[str, str]  # new class -> what it comes from and how that is known
+    doubtful: dict[str, str]  # kept, though samples labelled twice disagree -> how
+    open: dict[str, list[str]]  # not in the old version -> what it may come from
+    orphans: tuple[str, ...]  # old classes that nothing comes from
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An ontology as plain data, and how it came about."""
+
+    content: dict[str, Any]
+    steps: tuple[GuessedStep, ...]
+
+    def to_yaml(self) -> str:
+        """The file, with what is to be filled in as comments."""
+        comments = {step.new: self._comments(step) for step in self.steps}
+        notes = {step.new: _orphan_notes(step) for step in self.steps}
+        return to_yaml(self.content, comments, notes)
+
+    def _comments(self, step: GuessedStep) -> list[str]:
+        classes = next(v["classes"] for v in self.content["versions"] if v["name"] == step.new)
+        return [_comment(step, name) for name in classes]
+
+
+def guess(name: str, versions: Mapping[str, Sequence[str]], pairs: Pairs) -> Guess:
+    """Suppose how the classes of each version, oldest first, follow from the one before.
+
+    A class whose name is in both is kept. Where samples were labelled in both, and there are enough of them to decide,
+    a new class comes from what most of it was, or, if there is no such class, from all that it was, in those shares.
+    Nothing else is supposed: names that look alike are suggested.
+    """
+    names = list(versions)
+    content: list[dict[str, Any]] = [{"name": names[0], "classes": list(versions[names[0]])}]
+    steps = []
+    for old, new in pairwise(names):
+        both = list(pairs.get((old, new), ()))
+        step, classes = _step(old, new, versions, CoLabels.count(both) if both else None)
+        content.append({"name": new, "classes": classes})
+        steps.append(step)
+    return Guess({"name": name, "versions": content}, tuple(steps))
+
+
+def _step(
+    old: str, new: str, versions: Mapping[str, Sequence[str]], colabels: CoLabels | None
+) -> tuple[GuessedStep, dict[str, Any]]:
+    before = set(versions[old])
+    seen = {found.new: found for found in parents(colabels)} if colabels else {}
+    step = GuessedStep(old, new, tuple(c for c in versions[new] if c in before), {}, {}, {}, ())
+    classes: dict[str, Any] = {}
+    used = set(step.kept)
+    for name in versions[new]:
+        found = seen.get(name)
+        classes[name] = None
+        if name in before:
+            if found is not None and found.status == "decided" and found.parent != name:
+                step.doubtful[name] = (
+                    f"{found.agreeing:,} of {found.count:,} samples labelled in both were {found.parent}"
+                )
+        elif found is not None and colabels is not None and found.status in ("decided", "mixed"):
+            origin = found.parent if found.status == "decided" else _shares(colabels, name)
+            classes[name] = {"from": origin}
+            used.update([origin] if isinstance(origin, str) else origin)
+            step.inferred[name] = _how(found, origin)
+        else:
+            few = [found.parent] if found is not None and found.parent else []
+            looked = len(step.open) < _MOST_SUGGESTIONS
+            step.open[name] = list(dict.fromkeys(few + (related(name, versions[old]) if looked else [])))
+    orphans = tuple(c for c in versions[old] if c not in used)
+    return GuessedStep(old, new, step.kept, step.inferred, step.doubtful, step.open, orphans), classes
+
+
+def _shares(colabels: CoLabels, name: str) -> dict[str, float]:
+    """What a merged class was, in rounded shares that sum to one; stray labels are left out."""
+    row = colabels.shares.tocsr()[[colabels.new.index(name)]]
+    kept = {colabels.old[i]: s for i, s in zip(row.indices.tolist(), row.data.tolist(), strict=True) if s >= _MIN_SHARE}
+    total = sum(kept.values())
+    return {parent: round(share / total, 3) for parent, share in sorted(kept.items(), key=lambda item: -item[1])}
+
+
+def _how(found: Parent, origin: object) -> str:
+    if isinstance(origin, str):
+        return f"{found.agreeing:,} of {found.count:,} samples labelled in both were {origin}"
+    return f"a mix, in {found.count:,} samples labelled in both"
+
+
+def _comment(step: GuessedStep, name: str) -> str:
+    if name in step.inferred:
+        return f"inferred: {step.inferred[name]}"
+    if name in step.doubtful:
+        return f"kept by name, but {step.doubtful[name]}"
+    if name not in step.open:
+        return ""
+    return f"not in {word(step.old)}: {suggestion(name, step.open[name])}"
+
+
+def suggestion(name: str, relatives: Sequence[str]) -> str:
+    """What a person may say of a class that was not there before.
+
+    >>> suggestion("dog-poodle", ["dog"])
+    'brand-new, or {from: dog}?'
+    """
+    said = [flow({"renamed" if _letters(r) == _letters(name) else "from": r}) for r in relatives]
+    return f"brand-new, or {', '.join(said)}?" if said else "brand-new, or {from: …}?"
+
+
+def _orphan_notes(step: GuessedStep) -> list[str]:
+    if not step.orphans:
+        return []
+    return [
+        f"Nothing comes from these classes of {word(step.old)}, so as it stands their labels are refused. Say what",
+        f"became of them beside a class above, such as {flow({'from': step.orphans[0]})}, or let them say nothing:",
+        f"ignore: {flow(list(step.orphans))}",
+    ]
+
+
+def related(name: str, candidates: Sequence[str], most: int = 3) -> list[str]:
+    """Names that may be meant by, or contain, another one, the closest first.
+
+    >>> related("dog-poodle", ["cat", "dog", "hot dog"])
+    ['dog', 'hot dog']
+    >>> related("side_walk", ["road", "Sidewalk"])
+    ['Sidewalk']
+    """
+    mine, words = _letters(name), set(_words(name))
+    found = []
+    for candidate in candidates:
+        letters = _letters(candidate)
+        shared = [w for w in words.intersection(_words(candidate)) if len(w) >= _SHORTEST]
+        inside = min(len(letters), len(mine)) >= _SHORTEST and (letters in mine or mine in letters)
+        if shared or inside:
+            found.append((letters != mine, not inside, abs(len(letters) - len(mine)), candidate))
+    if found:
+        return [candidate for *_, candidate in sorted(found)[:most]]
+    close = closest(name, list(candidates), 0.6)
+    return [close] if close else []
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.casefold())
+
+
+def _letters(name: str) -> str:
+    return "".join(_words(name))

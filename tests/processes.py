@@ -1,0 +1,54 @@
+"""Some experiments, run in whatever process this is started in: one of several of `torchrun`, or one to be killed.
+
+python -m tests.processes RUNS VISTAS CASE...
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from leco.data.benchmarks import mapillary, registry
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.running import Machine, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+
+SHORT = {"training.steps": "3", "training.average": "0", "training.model": "wrn-10-1", "training.norm_momentum": "0.05"}
+PIXELS = {
+    **{"training.model": "tiny", "training.pretrained": "false", "training.evaluate_every": "2"},
+    **{"training.batch_size": "4", "training.crop": "32", "training.base_size": "40", "training.window": "32"},
+}
+MANY = {"training.batch_size": "16", "training.crop": "64"}  # BatchNorm over two numbers would blow up rounding
+CASES = {
+    "soft": ("digits-leco", {"method": "lpl+st-soft/cond"}, SHORT),
+    "freeze": ("digits-leco", {"method": "joint+fixmatch/filter", "strategy": "freeze"}, SHORT),
+    "lp-ft": ("digits-leco", {"method": "lpl", "strategy": "lp-ft"}, SHORT | {"training.head_steps": "2"}),
+    "pixels": ("mapillary-leco-2.5k", {"method": "lpl+st-hard/cond"}, PIXELS | {"training.steps": "3", **MANY}),
+    "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.steps": "30"}),
+}
+
+
+def shrink_vistas() -> None:
+    """Take the made-up tree of the tests for the benchmark."""
+    mapillary._LONGER_EDGE = 40
+    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    registry.NAMES[small.name] = small
+
+
+def run(case: str, runs: Path, vistas: Path) -> None:
+    """Train all stages of a case."""
+    benchmark, changes, settings = CASES[case]
+    wanted = experiment(benchmark, changes, settings)
+    material = make_material(wanted, vistas)
+    for stage in plan(wanted, material).stages:
+        run_stage(stage, material, Store(runs), Machine("cpu"), lambda *_: None)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    shrink_vistas()
+    for name in sys.argv[3:]:
+        run(name, Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,83 @@
+"""Runs in several processes, and in processes that are killed, end as those of a single one do."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests import processes
+from tests.commands import leco
+
+from leco.data.benchmarks import mapillary, registry
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for owner, name in ((mapillary, "_LONGER_EDGE"), (registry, "NAMES")):
+        value = getattr(owner, name)
+        monkeypatch.setattr(owner, name, dict(value) if isinstance(value, dict) else value)  # to be put back
+    processes.shrink_vistas()
+    torch.set_num_threads(1)
+    return vistas_root
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(tmp_path, vistas):
+    """Same batches, same gradients, BatchNorm over all: after a few steps they differ by rounding only."""
+    one, two, cases = tmp_path / "one", tmp_path / "two", ("soft", "freeze", "lp-ft", "pixels")
+    for case in cases:
+        processes.run(case, one, vistas)
+    command = [*TORCHRUN, "tests.processes", str(two), str(vistas), *cases]
+    result = subprocess.run(command, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    stages = sorted(path.name for path in (one / "stages").iterdir())
+    assert stages == sorted(path.name for path in (two / "stages").iterdir())
+    for stage in stages:
+        weights, others = (load_file(base / "stages" / stage / "model.safetensors") for base in (one, two))
+        for name in weights:
+            torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=1e-4)
+        results = [json.loads((base / "stages" / stage / "result.json").read_text()) for base in (one, two)]
+        assert [r["processes"] for r in results] == [1, 2]
+        assert results[0]["pseudo_labels"] == pytest.approx(results[1]["pseudo_labels"], rel=1e-3)
+        score = results[0]["metric"]
+        scores = [r["test"][r["version"]][score] for r in results]
+        assert scores[0] == pytest.approx(scores[1], abs=0.01)
+        lines = [(base / "stages" / stage / "metrics.jsonl").read_text().splitlines()[-1] for base in (one, two)]
+        means = [json.loads(line)["means"] for line in lines]
+        assert means[0] == pytest.approx(means[1], rel=1e-3)
+
+
+def test_a_batch_that_processes_cannot_share_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    result = leco("run", "digits-leco", "--set", "training.batch_size=64", "--runs", tmp_path / "runs")
+    assert result.returncode == 2
+    assert "3 processes cannot share half a batch of 64 equally; say 66" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_segmentation_ends_in_the_same_bits(tmp_path, vistas):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    processes.run("more pixels", whole, vistas)
+    command = [sys.executable, "-m", "tests.processes", str(killed), str(vistas), "more pixels"]
+    environment = {**os.environ, **ONE_THREAD, "LECO_SAVE_EVERY": "0"}
+    with subprocess.Popen(command, env=environment) as process:
+        while not list(killed.glob("partial/*/checkpoint-b.safetensors")):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+    assert list(killed.glob("partial/*/checkpoint-*"))
+    processes.run("more pixels", killed, vistas)
+    stages = sorted(path.name for path in (whole / "stages").iterdir())
+    assert stages == sorted(path.name for path in (killed / "stages").iterdir())
+    for stage in stages:
+        for file in ("model.safetensors", "metrics.jsonl", "overlays.png"):
+            assert (whole / "stages" / stage / file).read_bytes() == (killed / "stages" / stage / file).read_bytes()

@@ -1,0 +1,43 @@
+"""Trainings that take a second, and the bundles that come of them."""
+
+from pathlib import Path
+from typing import Any
+
+from leco.deployment.bundle import Bundle, read_bundle
+from leco.experiments.bundling import bundle_stage
+from leco.experiments.config import Experiment, experiment
+from leco.experiments.material import make_material
+from leco.experiments.running import Machine, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+
+SETTINGS = {"training.steps": "60", "training.evaluate_every": "60"}
+
+
+class Trained:
+    """An experiment that was trained in a folder, and a bundle of each of its periods."""
+
+    def __init__(self, wanted: Experiment, folder: Path) -> None:
+        self.material = make_material(wanted, folder)
+        self.stages = plan(wanted, self.material)
+        self.store = Store(folder / "runs")
+        for stage in self.stages.stages:
+            run_stage(stage, self.material, self.store, Machine("cpu"), lambda *_: None)
+        self.folders = [folder / f"bundle-{stage.version}" for (stage,) in self.stages.periods]
+        for (stage,), target in zip(self.stages.periods, self.folders, strict=True):
+            bundle_stage(self.store, stage.fingerprint, target)
+
+    def result(self, period: int) -> dict[str, Any]:
+        """What a period's stage found."""
+        return self.store.require(self.stages.periods[period][0].fingerprint)
+
+
+def train_digits(folder: Path, settings: dict[str, str] = SETTINGS, **changes: object) -> Trained:
+    """Train digits-leco, 100 samples a period."""
+    return Trained(experiment("digits-leco", {"method": "lpl", "size": 100, **changes}, settings), folder)
+
+
+def train_file(file: Path) -> tuple[Bundle, dict[str, Any]]:
+    """Train what an experiment.yaml says; the bundle of the last period, and its result."""
+    trained = Trained(experiment(str(file), {}, {}), file.parent)
+    return read_bundle(trained.folders[-1]), trained.result(-1)

@@ -1,0 +1,221 @@
+"""`leco evaluate`: scores at every version, and whether a difference between two models is more than noise."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from tests.trainings import train_file
+from typer.testing import CliRunner, Result
+
+from leco import LecoError
+from leco.cli.main import app
+from leco.data.benchmarks import digits
+from leco.deployment.comparing import Difference, compare
+from leco.deployment.predictor import Predictor
+from leco.deployment.scoring import Judged, hits, implied, wins
+from leco.evaluation import scores
+
+
+def evaluate(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+
+def found(*arguments: object) -> dict[str, dict]:
+    result = evaluate(*arguments, "--json")
+    assert result.exit_code == 0, result.exception
+    return {part["version"]: part for part in json.loads(result.stdout)}
+
+
+@pytest.fixture(scope="module")
+def fine_labels(pictures: Path) -> Path:
+    """The same test set with labels of the newest version for every image."""
+    from sklearn.datasets import load_digits
+
+    target = load_digits().target
+    lines = (pictures / "labels.csv").read_text().splitlines()
+    paths = [line.split(",")[0] for line in lines[1:]]
+    rows = [f"{path},{target[int(Path(path).stem)]},v2,test" for path in paths]
+    (pictures / "fine.csv").write_text("\n".join([lines[0], *rows]) + "\n")
+    return pictures / "fine.csv"
+
+
+def test_a_bundle_scores_what_its_run_did(trained, new, fine_labels):
+    result = trained.result(1)["test"]
+    mine = found(new.folder, fine_labels)
+    for version in ("v1", "v2"):
+        assert mine[version]["macc"] == pytest.approx(result[version]["macc"], abs=1e-12)
+        assert mine[version]["classes"] == result[version]["per_class"]
+
+
+def test_vectors_and_pixels_are_scored_as_in_training(vectors, segmenter):
+    for (bundle, result), metric in ((vectors, "macc"), (segmenter, "miou")):
+        mine = found(bundle.folder, bundle.folder.parent / "labels.csv")
+        assert mine["v2"][metric] == pytest.approx(result["test"]["v2"][metric], abs=1e-12)
+        assert mine["v1"]["n"] > mine["v2"]["n"]  # what is labelled in v1 alone counts there
+
+
+def test_own_photographs_are_scored_as_in_training(tmp_path):
+    generator = np.random.default_rng(0)
+    digits.ontology().save(tmp_path / "ontology.yaml")
+    rows = ["image,label,version,split"]
+    for number in range(80):
+        size = (int(generator.integers(16, 40)), int(generator.integers(16, 40)), 3)
+        pixels = generator.integers(0, 60, size) + 19 * (number % 10)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{number % 10},v2,{'test' if number % 4 == 3 else 'train'}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 16}\nmethod: ce\n"
+        "training: {model: wrn-10-1, steps: 5, evaluate_every: 5, batch_size: 16}\n"
+    )
+    bundle, result = train_file(tmp_path / "experiment.yaml")
+    assert bundle.description.shape == (3, 16, 16)
+    mine = found(bundle.folder, tmp_path / "labels.csv")
+    assert mine["v2"]["classes"] == result["test"]["v2"]["per_class"]
+
+
+def test_labels_of_any_version_count_where_they_say_something(new, old, pictures):
+    labels = pictures / "labels.csv"
+    mine = found(new.folder, labels)
+    assert (mine["v1"]["n"], mine["v2"]["n"]) == (597, 398)
+    refused = str(evaluate(old.folder, labels).exception)
+    assert "'v2' is not a version of digits" in refused  # the old model does not know it
+    assert "\n" not in refused
+    digits.ontology().save(pictures / "ontology.yaml")
+    assert found(old.folder, labels, "--ontology", pictures / "ontology.yaml").keys() == {"v1"}
+    assert found(old.folder, labels, "--ontology", pictures / "ontology.yaml")["v1"]["n"] == 597
+
+
+def test_labels_follow_from_newer_ones(street):
+    given = {"v3": torch.tensor([0, -1, -1]), "v1": torch.tensor([-1, 2, 1])}
+    known = implied(given, street)
+    assert known["v3"].tolist() == [0, -1, -1]
+    assert known["v2"].tolist() == [0, -1, -1]  # road, the first of two it was merged from
+    assert known["v1"].tolist() == [0, 2, 1]
+    assert implied({"v1": torch.tensor([3])}, street).keys() == {"v1"}
+
+
+def test_two_models_are_compared_where_both_answer(trained, new, old, fine_labels):
+    mine = found(new.folder, fine_labels, "--against", old.folder)
+    assert "against" in mine["v1"]
+    assert "against" not in mine["v2"]
+    images = trained.material.test.inputs.read(torch.arange(597))
+    fine = trained.material.test.labels["v2"].read(torch.arange(597))
+    parents = torch.from_numpy(new.ontology.transition("v2", "v1").parents)
+    fine_probs = Predictor(new, "cpu").probs(images)
+    coarse = torch.zeros(597, 3).index_add(1, parents, fine_probs).argmax(dim=1)
+    before = Predictor(old, "cpu").probs(images).argmax(dim=1)
+    true = parents[fine]
+    for row in mine["v1"]["differences"]:
+        own = true == new.ontology["v1"].index(row["name"])
+        won = int(((coarse == true) & (before != true) & own).sum())
+        lost = int(((coarse != true) & (before == true) & own).sum())
+        assert (row["won"], row["lost"], row["support"]) == (won, lost, int(own.sum()))
+        assert row["gain"] == pytest.approx((won - lost) / int(own.sum()))
+    won, lost = int(((coarse == true) & (before != true)).sum()), int(((coarse != true) & (before == true)).sum())
+    assert (mine["v1"]["against"]["won"], mine["v1"]["against"]["lost"]) == (won, lost)
+    assert mine["v1"]["against"]["p"] == pytest.approx(stats.binomtest(won, won + lost).pvalue)
+
+
+def test_a_model_does_not_differ_from_itself(new, segmenter, fine_labels):
+    for folder, labels in ((new.folder, fine_labels), (segmenter[0].folder, segmenter[0].folder.parent / "labels.csv")):
+        mine = found(folder, labels, "--against", folder)
+        for part in mine.values():
+            assert part["against"]["verdict"] == "no difference shown"
+            assert all(row["gain"] == 0 and row["p"] == 1 for row in part["differences"])
+
+
+def naive_p(won: int, lost: int) -> float:
+    """The chance that a fair coin is at least as one-sided."""
+    from math import comb
+
+    n = won + lost
+    chances = [comb(n, k) / 2**n for k in range(n + 1)]
+    return sum(c for c in chances if c <= chances[won] * (1 + 1e-9)) if n else 1.0
+
+
+def test_noise_is_no_regression_and_a_real_one_is(street):
+    version = street["v1"]
+    counts = [(9, 1), (0, 0), (20, 2), (1, 3), (3, 30), (5, 5), (1, 0), (0, 1)]
+    better = torch.tensor([*counts, (39, 42)])
+    matrix = torch.diag(torch.tensor([50] * 8))
+    before, after = matrix.clone(), matrix.clone()
+    for index, (won, lost) in enumerate(counts):
+        before[index, index] -= won
+        after[index, index] -= lost
+        before[index, (index + 1) % 8] += won
+        after[index, (index + 1) % 8] += lost
+    mine, other = (scores(torch.cat([m, torch.zeros(8, 1).long()], dim=1), version.handles) for m in (after, before))
+    whole, classes = compare(Judged((), {"v1": better}), version, mine, other, "macc")
+    by_name = {difference.name: difference for difference in classes}
+    order = sorted(range(8), key=lambda index: naive_p(*counts[index]))
+    adjusted, smallest = {}, 1.0
+    for rank, index in reversed(list(enumerate(order, start=1))):  # Benjamini and Hochberg, from the largest
+        smallest = min(smallest, naive_p(*counts[index]) * 8 / rank)
+        adjusted[index] = smallest
+    for index, handle in enumerate(version.handles):
+        assert by_name[handle].p == pytest.approx(adjusted[index])
+        assert by_name[handle].gain == pytest.approx((counts[index][0] - counts[index][1]) / 50)
+    verdicts = {d.name: d.verdict for d in classes if d.verdict != "no difference shown"}
+    assert verdicts == {"bus": "gain", "police-officer": "regression"}
+    assert [abs(d.gain) for d in classes] == sorted((abs(d.gain) for d in classes), reverse=True)
+    assert whole.verdict == "no difference shown"
+
+
+def test_samples_are_compared_one_by_one_and_images_by_their_share():
+    right = hits(torch.tensor([0, 1, 1]), torch.tensor([0, 0, -1]), 2)
+    np.testing.assert_array_equal(right, [[1, np.nan, 1], [0, np.nan, 0], [np.nan, np.nan, np.nan]])
+    maps = hits(torch.tensor([[[0, 1], [1, 1]]]), torch.tensor([[[0, 0], [1, -1]]]), 2)
+    np.testing.assert_allclose(maps, [[0.5, 1, 2 / 3]])
+    other = torch.tensor([[0.0, torch.nan, 0.0], [0.0, torch.nan, 0.0], [torch.nan, torch.nan, torch.nan]])
+    assert wins(right, other).tolist() == [[1, 0], [0, 0], [1, 0]]
+
+
+def test_tables_and_csv_say_the_same(new, old, fine_labels):
+    result = evaluate(new.folder, fine_labels, "--csv", "--against", old.folder)
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert len(rows) == 13
+    mine = found(new.folder, fine_labels)
+    assert {row["class"]: float(row["accuracy"]) for row in rows if row["version"] == "v2"} == {
+        row["class"]: row["accuracy"] for row in mine["v2"]["classes"]
+    }
+    text = evaluate(new.folder, fine_labels, "--against", old.folder).stdout
+    assert f"v2: mean per-class accuracy {100 * mine['v2']['macc']:.1f} % of 597 samples (test)" in text
+    assert "only this one was right" in text
+    backwards = evaluate(old.folder, fine_labels, "--against", new.folder).stdout
+    assert "does not answer in v2" in backwards
+
+
+WRONG = {
+    "another split": (lambda new, labels: [new.folder, labels, "--split", "tset"], "did you mean 'test'?"),
+    "no samples": (lambda new, labels: [new.folder, labels, "--split", "val"], "there are test, and --split all"),
+    "no manifest": (lambda new, labels: [new.folder, "nowhere.csv"], "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_call_is_refused(case, new, fine_labels):
+    make, message = WRONG[case]
+    refused = evaluate(*make(new, fine_labels)).exception
+    assert isinstance(refused, LecoError)
+    assert message in str(refused)
+
+
+def test_what_does_not_fit_is_refused(new, vectors, segmenter, fine_labels):
+    features = vectors[0].folder
+    assert "cannot be compared" in str(evaluate(new.folder, fine_labels, "--against", features).exception)
+    assert "is for classification, but" in str(evaluate(features, fine_labels).exception)
+    other = str(evaluate(new.folder, fine_labels, "--ontology", segmenter[0].folder.parent / "ontology.yaml").exception)
+    assert "has another ontology than" in other
+    assert "v1: 'loop' is called 'bright'" in other
+
+
+def test_a_difference_needs_more_than_a_few_samples():
+    assert Difference("a", 10, 0.5, 0.6, lost=0, won=1, p=1.0).verdict == "no difference shown"
+    assert Difference("a", 10, 0.5, 0.1, lost=9, won=0, p=0.004).verdict == "regression"

@@ -1,0 +1,60 @@
+"""What the settings of an experiment make of its networks and their training."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from leco.data.draws import Draws
+from leco.experiments.config import experiment
+from leco.experiments.judging import Judge
+from leco.experiments.material import make_material, normaliser
+from leco.experiments.networks import make_network, previous_network
+from leco.experiments.running import Machine, make_training, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+from leco.training.devices import make_fabric
+
+
+def planned(settings: dict[str, str], **changes: object):
+    wanted = experiment("digits-leco", {"method": "ce", "size": 40, **changes}, {"training.steps": "3", **settings})
+    material = make_material(wanted, Path())
+    return material, plan(wanted, material)
+
+
+def test_batch_normalisation_and_momentum_are_as_they_were_set(tmp_path):
+    settings = {"training.model": "wrn-10-1", "training.norm_momentum": "0.25", "training.nesterov": "true"}
+    material, stages = planned(settings)
+    stage, store, fabric = stages.stages[0], Store(tmp_path), make_fabric("cpu")
+    held_out = material.annotated(0, "label-new").validation
+    training = make_training(stage, material, store, Machine("cpu"), fabric, Judge(material, 0, held_out, fabric))
+    norms = [module for module in training.network.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert norms
+    assert all(norm.momentum == 0.25 for norm in norms)
+    assert [group["nesterov"] for group in training.sgd.param_groups] == [True]
+
+
+@pytest.mark.parametrize("head_start", [False, True])
+def test_with_a_head_start_a_period_begins_as_the_one_before_ended(head_start, tmp_path):
+    material, stages = planned({}, head_start=head_start)
+    first, second = stages.stages
+    store = Store(tmp_path)
+    run_stage(first, material, store, Machine("cpu"), lambda *_: None)
+    ids = torch.arange(30)
+    inputs = material.normalise(material.views.evaluate(material.pool.inputs.read(ids), Draws(0, 0, ids)))
+    before = make_network(first, material, None)  # untrained, for its shape only
+    before.load_state_dict(load_file(store.weights(first.fingerprint)))
+    old = before.eval()(inputs)["v1"].argmax(dim=1)
+    new = make_network(second, material, previous_network(second, material, store)).eval()(inputs)["v2"].softmax(dim=1)
+    summed = material.ontology.evidence().rows(torch.arange(len(material.ontology["v1"])), "v1").exp()
+    agrees = (new @ summed.T).argmax(dim=1) == old
+    assert agrees.all() == head_start
+
+
+def test_pretrained_statistics_fit_grey_images():
+    material, _ = planned({})
+    wanted = experiment("digits-leco", {"size": 40}, {"training.model": "resnet18", "training.pretrained": "true"})
+    grey = normaliser("classification", material.pool, torch.arange(4), wanted)
+    assert grey(material.pool.inputs.read(torch.arange(2))).shape == (2, 1, 8, 8)
