@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from leco.errors import LecoError
+    from leco.estimator.classifier import LecoClassifier
     from leco.ontology.changes import Change
     from leco.ontology.evidence import Evidence
     from leco.ontology.ontology import Ontology
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "Change": "leco.ontology.changes",
     "Evidence": "leco.ontology.evidence",
+    "LecoClassifier": "leco.estimator.classifier",
     "LecoError": "leco.errors",
     "Ontology": "leco.ontology.ontology",
     "Transition": "leco.ontology.transition",
     "Version": "leco.ontology.version",
 }
 
-__all__ = ["Change", "Evidence", "LecoError", "Ontology", "Transition", "Version"]
+__all__ = ["Change", "Evidence", "LecoClassifier", "LecoError", "Ontology", "Transition", "Version"]
 
 
 def __getattr__(name: str) -> object:

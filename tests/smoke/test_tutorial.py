@@ -10,7 +10,10 @@ import pytest
 from tests.commands import leco
 
 ROOT = Path(__file__).parents[2]
-FEWER = {"--images 60": "--images 6", "leco run": "leco run --set training.batch_size=16 --set training.evaluate_every=2"}
+FEWER = {
+    "--images 60": "--images 6",
+    "leco run": "leco run --set training.batch_size=16 --set training.evaluate_every=2",
+}
 
 
 def change(file: Path, lines: list[str]) -> None:

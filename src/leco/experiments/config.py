@@ -107,28 +107,33 @@ class OwnData(BaseModel):
     image_size: int = Field(64, ge=8, le=2_048)
 
 
-class Experiment(BaseModel):
-    """One cell of a table: data, a method, two strategies and a seed."""
+class Procedure(BaseModel):
+    """How models are trained, whatever the data: a method, two strategies and a seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmark: str | None = None
-    data: OwnData | None = None
-    size: int | None = Field(None, ge=1)
     method: str = "lpl+st-hard/cond"
     strategy: Strategy = "finetune"
     head_start: bool = False
     annotation: Annotation = "label-new"
-    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
-    start: Path | None = None  # a bundle: the model that the first period after its own starts from
     seed: int = Field(0, ge=0, lt=2**31)
-    budget: Budget = "paper"
     training: Training = Training()
 
     @field_validator("method")
     @classmethod
     def _known_method(cls, method: str) -> str:
         return str(Method.parse(method))
+
+
+class Experiment(Procedure):
+    """One cell of a table: data, and how models are trained on them."""
+
+    benchmark: str | None = None
+    data: OwnData | None = None
+    size: int | None = Field(None, ge=1)
+    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
+    start: Path | None = None  # a bundle: the model that the first period after its own starts from
+    budget: Budget = "paper"
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> "Experiment":
@@ -242,10 +247,11 @@ def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: 
     """A problem with the line it stands on, if it comes from the file and not from the command line."""
     place = problem["loc"]
     from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
-    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + _spell(problem)
+    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + spell_out(problem)
 
 
-def _spell(problem: Any) -> str:
+def spell_out(problem: Any) -> str:
+    """A problem that pydantic found, in one line."""
     names = [str(part) for part in problem["loc"]]
     place = ".".join(names)
     if problem["type"] == "extra_forbidden":

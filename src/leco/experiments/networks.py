@@ -10,28 +10,27 @@ from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import Store
 from leco.models import Network, build_backbone, build_segmenter
+from leco.training.devices import seed_dropout
 from leco.training.handover import AnyNetwork, hand_over
 
 
-def make_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
+def make_network(stage: Stage, material: Material, previous: AnyNetwork | None) -> AnyNetwork:
     """A new network for a stage, with what it takes over from the one before."""
-    torch.manual_seed(stage.seed)
+    seed_dropout(stage.seed)  # and all that is drawn on the CPU; `torch.manual_seed` would reach for other devices
     network = build_network(stage, material, stage.training.pretrained)
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = stage.training.norm_momentum
-    if stage.previous or stage.start:
-        hand_over(
-            _start(stage, material, store), network, material.until(stage.period), stage.strategy, stage.head_start
-        )
+    if previous is not None:
+        hand_over(previous, network, material.until(stage.period), stage.strategy, stage.head_start)
     return network
 
 
-def _start(stage: Stage, material: Material, store: Store) -> AnyNetwork:
-    """What a stage starts from: the chosen one of those before it, or the bundle that was given."""
+def previous_network(stage: Stage, material: Material, store: Store) -> AnyNetwork | None:
+    """What a stage starts from, if anything: the bundle that was given, or the chosen one of those before it."""
     if material.start is not None and stage.start:
         return material.start.network()
-    return load_network(choose(stage.previous, store), material, store)
+    return load_network(choose(stage.previous, store), material, store) if stage.previous else None
 
 
 def load_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:

@@ -24,7 +24,7 @@ from leco.experiments.bundling import describe
 from leco.experiments.event_files import events
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
-from leco.experiments.networks import load_network, make_network
+from leco.experiments.networks import load_network, make_network, previous_network
 from leco.experiments.overlays import overlay_sheet
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
@@ -216,7 +216,8 @@ def make_training(
     """All that a stage needs, ready to run."""
     teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
     job = make_job(stage, material, machine.workers, fabric, teacher)
-    return Training(job, make_network(stage, material, store), judge.score if judge.has_validation else None)
+    network = make_network(stage, material, previous_network(stage, material, store))
+    return Training(job, network, judge.score if judge.has_validation else None)
 
 
 def make_job(stage: Stage, material: Material, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:

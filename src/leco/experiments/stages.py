@@ -12,7 +12,7 @@ from typing import Any
 
 from leco.data.periods import Annotation
 from leco.errors import LecoError
-from leco.experiments.config import Experiment, Training
+from leco.experiments.config import Procedure, Training
 from leco.experiments.material import Material
 from leco.experiments.relevance import unused
 from leco.experiments.store import Store
@@ -93,22 +93,22 @@ class Plan:
         return list(found)
 
 
-def plan(experiment: Experiment, material: Material) -> Plan:
+def plan(procedure: Procedure, material: Material) -> Plan:
     """The stages of an experiment.
 
     The first period has nothing to take over, so all experiments share it; a teacher is the `ce` model of the same
     period and learning rate, which is a row of the paper's tables itself.
     """
-    method, training = Method.parse(experiment.method), experiment.training
+    method, training = Method.parse(procedure.method), procedure.training
     name = f"{material.name} {material.fingerprint}"
     periods: list[tuple[Stage, ...]] = []
     for period, version in list(enumerate(material.versions))[material.first :]:
         start = material.start.digest if material.start and not periods else ""
-        strategy: Strategy = experiment.strategy if periods or start else "scratch"
+        strategy: Strategy = procedure.strategy if periods or start else "scratch"
         common: dict[str, Any] = {
-            **{"material": name, "version": version, "period": period, "strategy": strategy, "seed": experiment.seed},
-            "annotation": experiment.annotation if period else "label-new",
-            "head_start": bool(start) or (experiment.head_start and strategy != "scratch"),
+            **{"material": name, "version": version, "period": period, "strategy": strategy, "seed": procedure.seed},
+            "annotation": procedure.annotation if period else "label-new",
+            "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
             "previous": () if strategy == "scratch" or start else periods[-1],
             "start": start,
         }

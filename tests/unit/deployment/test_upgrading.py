@@ -16,7 +16,7 @@ from leco.deployment.predictor import Predictor
 from leco.deployment.upgrading import upgrade
 from leco.experiments.config import experiment
 from leco.experiments.material import Material, make_material
-from leco.experiments.networks import make_network
+from leco.experiments.networks import make_network, previous_network
 from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
@@ -174,7 +174,8 @@ def test_training_starts_from_a_bundle(old, tmp_path):
         teacher, student = stages.stages
         for stage in (teacher, student):
             assert stage.config()["start"] == bundle.digest
-            network = make_network(stage, material, Store(tmp_path / "runs")).eval()
+            previous = previous_network(stage, material, Store(tmp_path / "runs"))
+            network = make_network(stage, material, previous).eval()
             probs = network(material.normalise(inputs()))["v2"].softmax(dim=1)
             expected = Predictor(old, "cpu").probs(inputs())
             torch.testing.assert_close(material.ontology.transition("v2", "v1").project(probs), expected)

@@ -11,7 +11,7 @@ from leco.data.draws import Draws
 from leco.experiments.config import experiment
 from leco.experiments.judging import Judge
 from leco.experiments.material import make_material, normaliser
-from leco.experiments.networks import make_network
+from leco.experiments.networks import make_network, previous_network
 from leco.experiments.running import Machine, make_training, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
@@ -44,10 +44,10 @@ def test_with_a_head_start_a_period_begins_as_the_one_before_ended(head_start, t
     run_stage(first, material, store, Machine("cpu"), lambda *_: None)
     ids = torch.arange(30)
     inputs = material.normalise(material.views.evaluate(material.pool.inputs.read(ids), Draws(0, 0, ids)))
-    before = make_network(first, material, store)  # untrained, for its shape only
+    before = make_network(first, material, None)  # untrained, for its shape only
     before.load_state_dict(load_file(store.weights(first.fingerprint)))
     old = before.eval()(inputs)["v1"].argmax(dim=1)
-    new = make_network(second, material, store).eval()(inputs)["v2"].softmax(dim=1)
+    new = make_network(second, material, previous_network(second, material, store)).eval()(inputs)["v2"].softmax(dim=1)
     summed = material.ontology.evidence().rows(torch.arange(len(material.ontology["v1"])), "v1").exp()
     agrees = (new @ summed.T).argmax(dim=1) == old
     assert agrees.all() == head_start
