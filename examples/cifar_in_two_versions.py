@@ -2,8 +2,8 @@
 
     python examples/cifar_in_two_versions.py DATA PHOTOS --images 60
 
-`DATA` holds the official files (`leco data fetch cifar-leco-1k --data DATA`). PHOTOS/v1 has the 20 superclasses, PHOTOS/v2 the
-classes, except that
+`DATA` holds the official files (`leco data fetch cifar-leco-1k --data DATA`). PHOTOS/v1 has the 20 superclasses,
+PHOTOS/v2 the classes, except that
   - `trees` was not split, but is called `tree` now,
   - `fish` and `aquatic_mammals` were merged into `sea_animal`,
   - `rocket` is new: v1 has no images of it.

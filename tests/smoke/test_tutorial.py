@@ -26,6 +26,12 @@ def change(file: Path, lines: list[str]) -> None:
     file.write_text(text)
 
 
+def shortened(command: str) -> str:
+    for full, fewer in FEWER.items():
+        command = command.replace(full, fewer)
+    return command
+
+
 @pytest.mark.slow
 def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -39,9 +45,7 @@ def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
         elif kind == "python":
             exec(compile(block, "tutorial.md", "exec"), {})
         for line in block.splitlines() if kind == "sh" else ():
-            for full, fewer in FEWER.items():
-                line = line.replace(full, fewer)  # noqa: PLW2901
-            program, *arguments = shlex.split(line, comments=True)
+            program, *arguments = shlex.split(shortened(line), comments=True)
             if program == "python":
                 monkeypatch.setattr(sys, "argv", arguments)
                 runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
