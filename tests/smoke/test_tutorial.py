@@ -41,7 +41,7 @@ def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
         if kind == "yaml":
             experiment = "image_size" in block
             file = tmp_path / "project" / ("experiment.yaml" if experiment else "ontology.yaml")
-            change(file, [line.replace("600", "4") for line in block.splitlines()])
+            change(file, [line.replace("300", "4") for line in block.splitlines()])
         elif kind == "python":
             exec(compile(block, "tutorial.md", "exec"), {})
         for line in block.splitlines() if kind == "sh" else ():

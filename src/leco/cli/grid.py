@@ -28,6 +28,7 @@ def grid(
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
     budget: Annotated[str | None, typer.Option(help="paper (if not given) or small.", show_default=False)] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
+    transition: Annotated[str | None, typer.Option(help="As of `leco run`: tree or soft.", show_default=False)] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
     ] = None,
@@ -54,7 +55,8 @@ def grid(
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
-    wanted = _experiments(source, cells, _seeds(seeds), {"budget": budget, "size": size}, pairs(settings or []))
+    common = {"budget": budget, "size": size, "transition": transition}
+    wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
     build_network(first, material_of(wanted[0], data), pretrained=False)  # refuses a model that will not do

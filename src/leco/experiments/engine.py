@@ -113,33 +113,42 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     attempts: dict[str, int] = {}
+    suspects: set[str] = set()  # one of them killed its process; each goes on alone, so that the others are not blamed
     while progress.waiting:
         with _workers(jobs) as pool:
             tasks: dict[Future[None], str] = {}
             while progress.waiting or tasks:
-                for name in progress.start(jobs - len(tasks)):
+                for name in progress.start((1 if suspects else jobs) - len(tasks)):
                     attempts[name] = attempts.get(name, 0) + 1
                     tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device)] = name
                 finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
                 problems = {task: task.exception() for task in finished}
                 if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
-                    _put_back(progress, tasks.values(), attempts)  # a worker was killed: others go on where it was
+                    suspects = _put_back(progress, tasks.values(), attempts, runs)
                     yield progress
                     break
                 for task, problem in problems.items():
                     if isinstance(problem, KeyboardInterrupt):
                         raise problem
+                    suspects.discard(tasks[task])
                     progress.finish(tasks.pop(task), None if problem is None else str(problem))
                     yield progress
 
 
-def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]) -> None:
+def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
+    """After a worker was killed: what was running, and is not complete, goes first, where it was."""
+    missing = set(progress.graph.missing(runs))
+    again: dict[str, None] = {}
     for name in names:
         progress.running.pop(name, None)
-        if attempts[name] < _ATTEMPTS:
-            progress.waiting[name] = None
+        if name not in missing:
+            progress.finish(name)
+        elif attempts[name] < _ATTEMPTS:
+            again[name] = None
         else:
             progress.finish(name, f"its process was killed {_ATTEMPTS} times: out of memory?")
+    progress.waiting = again | progress.waiting
+    return set(again)
 
 
 def _workers(jobs: int) -> ProcessPoolExecutor:
@@ -186,7 +195,7 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
 
 def material_of(experiment: Experiment, root: Path) -> Material:
     """What an experiment trains on, loaded once for all that share it."""
-    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "seed", "start")}
+    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "transition", "seed", "start")}
     weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
     return _material(Experiment(**same, training=weights), root)
 

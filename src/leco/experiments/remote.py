@@ -17,7 +17,8 @@ from leco.errors import LecoError
 from leco.experiments.store import Store
 
 _RESULT = "result.json"
-_CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors", "metrics.jsonl")
+_CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")
+_PARTIAL = ("metrics.jsonl", *_CHECKPOINTS)  # in this order: metrics may be ahead of a checkpoint, never behind
 
 
 def is_url(runs: str | Path) -> bool:
@@ -85,13 +86,14 @@ class Remote:
         """Copy what another machine left of a stage that it did not finish, if this one has nothing of it."""
         folder = self.store.partial / stage
         if not any((folder / name).exists() for name in _CHECKPOINTS):
-            for path in self._glob(f"partial/{stage}/*"):
-                if PurePosixPath(path).name in _CHECKPOINTS:
-                    self._get(PurePosixPath(path), folder / PurePosixPath(path).name)
+            there = {PurePosixPath(path).name: PurePosixPath(path) for path in self._glob(f"partial/{stage}/*")}
+            for name in _PARTIAL:
+                if name in there:
+                    self._get(there[name], folder / name)
 
     def put_checkpoint(self, folder: Path) -> None:
         """Put what there is of an incomplete stage there, for whoever goes on with it."""
-        for name in _CHECKPOINTS:
+        for name in _PARTIAL:
             if (folder / name).is_file():
                 self._put(folder / name, f"partial/{folder.name}/{name}")
 
@@ -100,7 +102,8 @@ class Remote:
         for path in self.store.ontologies.glob("*.json"):
             self._put(path, f"ontologies/{path.name}")
         folder = self.store.stages / stage
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == _RESULT):
+        files = [path for path in folder.iterdir() if path.is_file()]
+        for path in sorted(files, key=lambda path: path.name == _RESULT):
             self._put(path, f"stages/{stage}/{path.name}")
         for leftover in self._glob(f"partial/{stage}/*"):
             self.files.rm_file(leftover)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     try:
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
-        temporary = target.with_name(f".leco-{os.getpid()}.tmp")
+        temporary = target.with_name(f".leco-{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("wb") as file:
                 yield file

@@ -1,5 +1,6 @@
 """What the settings of an experiment make of its networks and their training."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from leco.data.benchmarks import registry
 from leco.data.draws import Draws
 from leco.experiments.config import experiment
+from leco.experiments.engine import material_of
 from leco.experiments.judging import Judge
 from leco.experiments.material import make_material, normaliser
 from leco.experiments.networks import make_network, previous_network
@@ -58,3 +61,16 @@ def test_pretrained_statistics_fit_grey_images():
     wanted = experiment("digits-leco", {"size": 40}, {"training.model": "resnet18", "training.pretrained": "true"})
     grey = normaliser("classification", material.pool, torch.arange(4), wanted)
     assert grey(material.pool.inputs.read(torch.arange(2))).shape == (2, 1, 8, 8)
+
+
+def test_a_grid_trains_on_what_a_run_trains_on(vistas_root, monkeypatch):
+    """Also where the transition is soft: an ontology with shares, and so another material."""
+    monkeypatch.setattr("leco.data.benchmarks.mapillary._LONGER_EDGE", 40)
+    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    monkeypatch.setitem(registry.NAMES, small.name, small)
+    found = {}
+    for transition in ("tree", "soft"):
+        wanted = experiment(small.name, {"transition": transition}, {"training.model": "tiny"})
+        found[transition] = make_material(wanted, vistas_root).fingerprint
+        assert material_of(wanted, vistas_root).fingerprint == found[transition]
+    assert found["tree"] != found["soft"]
