@@ -1,5 +1,6 @@
 """docs/tutorial.md, run literally: every command in its order, with fewer images and steps."""
 
+import csv
 import re
 import runpy
 import shlex
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.commands import leco
+
+from leco import Ontology
 
 ROOT = Path(__file__).parents[2]
 FEWER = {
@@ -24,6 +27,11 @@ def change(file: Path, lines: list[str]) -> None:
         text, count = re.subn(rf"^( +){key}:.*$", rf"\g<1>{line.strip()}", text, flags=re.MULTILINE)
         assert count == 1, f"{file}: {line}"
     file.write_text(text)
+
+
+def answered(file: Path) -> list[str]:
+    with file.open(newline="") as lines:
+        return [row["label"] for row in csv.DictReader(lines)]
 
 
 def shortened(command: str) -> str:
@@ -59,4 +67,8 @@ def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
     assert re.search(r"added +- +rocket", said["ontology diff"])
     for name in ("answers.csv", "old-answers.csv", "sure.csv", "same-answers.csv", "model.onnx", "model/README.md"):
         assert (tmp_path / name).stat().st_size > 0
-    assert "flowers" not in (tmp_path / "answers.csv").read_text().replace("/flowers", "")
+    answers = {name: answered(tmp_path / name) for name in ("answers.csv", "old-answers.csv", "same-answers.csv")}
+    assert answers["answers.csv"] == answers["same-answers.csv"]
+    history = Ontology.load(tmp_path / "project" / "ontology.yaml")
+    assert set(answers["answers.csv"]) <= set(history["v2"].handles)
+    assert set(answers["old-answers.csv"]) <= {*history["v1"].handles, ""}  # rockets have no name there
