@@ -1,0 +1,42 @@
+"""Every command that the documentation shows is one that there is."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from leco.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Commands in a text are quoted, those of their own stand in indented lines or in blocks.
+COMMAND = re.compile(
+    r"^(?:    |\$ )?(?:torchrun --nproc_per_node=2 -m )?(leco [a-z].*)$|`(leco [a-z][^`]*)`", re.MULTILINE
+)
+
+
+def commands() -> list[tuple[str, str]]:
+    return [(page.name, match[1] or match[2]) for page in PAGES for match in COMMAND.finditer(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_a_command_has_the_verbs_and_options_that_are_shown(page, line):
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        if command.name == "runs" and words[0] not in command.commands:
+            words.insert(0, "list")  # `leco runs RUNS`
+        assert words[0] in command.commands, f"{page}: {line}: there is no verb {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    for word in words:
+        if word.startswith("-") and not re.fullmatch(r"-?[\d.]+", word):
+            assert word.split("=")[0] in known, f"{page}: {line}: there is no option {word}"
+
+
+def test_no_page_waits_for_something_to_be_filled_in():
+    for page in PAGES:
+        assert not re.search(r"^[A-Z]{4,}$", page.read_text(), re.MULTILINE), page
