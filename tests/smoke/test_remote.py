@@ -108,3 +108,18 @@ def test_an_address_of_no_known_kind_is_refused(disk, tmp_path):
     with pytest.raises(LecoError, match="smb3://here: cannot be opened"):
         Remote("smb3://here")
     assert_refused(["report", "smb3://here"], "cannot be opened", tmp_path)
+
+
+BAD = {
+    "another machine": (["grid", "digits-leco", "--runs", "file://host/x"], "names the machine 'host'"),
+    "an address for one run": (["run", "digits-leco", "--runs", "memory://x"], "is an address"),
+    "no name": (["grid", "digits-leco", "--runs", ""], "the folder of runs has no name"),
+    "a file system that lacks something": (["grid", "digits-leco", "--runs", "reference://x"], "cannot be opened"),
+    "no methods": (["grid", "digits-leco", "--methods", ","], "a grid needs at least one"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_place_for_runs_is_refused(case, disk, tmp_path):
+    arguments, message = BAD[case]
+    assert_refused(arguments, message, tmp_path)

@@ -89,6 +89,8 @@ def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, s
     for annotation in _listed(annotations):
         usable = [str(m) for m in chosen] if annotation == "label-new" else ["ce"]
         found += [(method, strategy, annotation) for strategy in _listed(strategies) for method in usable]
+    if not found:
+        raise LecoError("a grid needs at least one of --methods, of --strategies and of --annotations")
     return list(dict.fromkeys(found))
 
 

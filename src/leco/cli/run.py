@@ -59,7 +59,7 @@ def run(
         ),
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
-    runs: Annotated[Path, typer.Option("--runs", help="Folder that keeps what was trained.")] = Path("runs"),
+    runs_folder: Annotated[str, typer.Option("--runs", help="Folder that keeps what was trained.")] = "runs",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained.")] = False,
@@ -73,11 +73,16 @@ def run(
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
     from leco.experiments.networks import build_network
+    from leco.experiments.remote import is_url, local_path
     from leco.experiments.running import Machine, Stopped
     from leco.experiments.stages import choose, plan
     from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
     from leco.training.devices import check_shares
+
+    if is_url(runs_folder):
+        raise LecoError(f"--runs {runs_folder}: is an address, which `leco grid` can use; say a folder")
+    runs = local_path(runs_folder)
 
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},

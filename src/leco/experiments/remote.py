@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,7 +30,14 @@ def is_url(runs: str | Path) -> bool:
 def local_path(runs: str | Path) -> Path:
     """The folder that a path or a file:// address names."""
     text = str(runs)
-    return Path(unquote(urlsplit(text).path)) if text.startswith("file://") else Path(text)
+    if not text:
+        raise LecoError("the folder of runs has no name; say such as runs")
+    if not text.startswith("file://"):
+        return Path(text)
+    address = urlsplit(text)
+    if address.netloc not in ("", "localhost"):
+        raise LecoError(f"{text}: names the machine {address.netloc!r}; say file:///… for a folder of this one")
+    return Path(unquote(address.path))
 
 
 def at_hand(runs: str | Path) -> Path:
@@ -50,8 +58,8 @@ class Remote:
 
         try:
             self.files, root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise LecoError(f"{url}: cannot be opened: {error}") from None
+        except Exception as error:  # of whatever file system
+            raise LecoError(f"{url}: cannot be opened: {_first_line(error)}") from None
         self.root = PurePosixPath(root)
         self.url = url
         name = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
@@ -106,7 +114,7 @@ class Remote:
         for path in sorted(files, key=lambda path: path.name == _RESULT):
             self._put(path, f"stages/{stage}/{path.name}")
         for leftover in self._glob(f"partial/{stage}/*"):
-            self.files.rm_file(leftover)
+            self._asked(partial(self.files.rm_file, leftover))
 
     def _has_weights(self, folder: Path) -> bool:
         return (folder / "model.safetensors").is_file() or bool(
@@ -114,7 +122,7 @@ class Remote:
         )
 
     def _glob(self, pattern: str) -> list[str]:
-        self.files.invalidate_cache()
+        self._asked(self.files.invalidate_cache)
         found: list[Any] = self._asked(lambda: self.files.glob(str(self.root / pattern)))
         return [str(path) for path in found]
 
@@ -132,5 +140,9 @@ class Remote:
     def _asked(self, act: Any) -> Any:
         try:
             return act()
-        except OSError as error:
-            raise LecoError(f"{self.url}: {error}") from None
+        except Exception as error:  # of whatever file system
+            raise LecoError(f"{self.url}: cannot be used: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
