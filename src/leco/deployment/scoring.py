@@ -18,7 +18,7 @@ from leco.deployment.description import Description
 from leco.deployment.inputs import check_width, read_image
 from leco.deployment.predictor import Predictor
 from leco.errors import LecoError
-from leco.evaluation import Scores, confusion, predict_at, scores
+from leco.evaluation import Scores, confusion, known_labels, predict_at, scores, without_nameless
 from leco.ontology.masks import read_mask
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
@@ -46,7 +46,7 @@ def judge(
 ) -> Iterator[Judged]:
     """Score one or two models on samples of a manifest; yields again and again, the last time all of it.
 
-    A sample counts at every version that it has a label of, or that follows from a label of a newer one.
+    A sample counts at every version that it has a label of, or that surely follows from a label of a newer one.
     """
     versions = [version.name for version in ontology.versions]
     shared = [name for name in versions if all(name in p.description.versions for p in predictors)]
@@ -61,8 +61,9 @@ def judge(
         for number, predictor in enumerate(predictors):
             probs, labels = (_pixels if segments else _samples)(predictor, manifest, ontology, chosen)
             right.append({})
-            for name, true in labels.items():
+            for name, known in labels.items():
                 if name in matrices[number]:
+                    true = without_nameless(known)
                     transition = predictor.ontology.transition(predictor.description.newest, name)
                     predicted = predict_at(probs, transition).cpu()
                     matrices[number][name] += confusion(predicted, true, len(ontology[name]))
@@ -106,7 +107,7 @@ def _samples(
     else:
         inputs = torch.stack([read_image(manifest.root / name, description) for name in names])
     given = {name: torch.from_numpy(labels[chosen]) for name, labels in manifest.labels.items()}
-    return predictor.probs(inputs), implied(given, ontology)
+    return predictor.probs(inputs), known_labels(given, ontology)
 
 
 def _pixels(
@@ -123,7 +124,7 @@ def _pixels(
         if paths[index]:
             labels = _checked_mask(manifest.root / paths[index], ontology, version, pixels.shape[:2])
             given[version] = letterbox_mask(labels, side)[None, : small.shape[0], : small.shape[1]].long()
-    return predictor.pixel_probs(channels_first(small)[None]), implied(given, ontology)
+    return predictor.pixel_probs(channels_first(small)[None]), known_labels(given, ontology)
 
 
 def _checked_mask(path: Path, ontology: Ontology, version: str, size: tuple[int, ...]) -> NDArray[np.int32]:
@@ -134,18 +135,6 @@ def _checked_mask(path: Path, ontology: Ontology, version: str, size: tuple[int,
     if labels.shape != size:
         raise LecoError(f"{path}: is {labels.shape[1]}x{labels.shape[0]}, but its image is {size[1]}x{size[0]}")
     return labels
-
-
-def implied(given: dict[str, Tensor], ontology: Ontology) -> dict[str, Tensor]:
-    """The labels at every version: given there, or else what follows from the next newer one; -1 where none does."""
-    found: dict[str, Tensor] = {}
-    for position, version in enumerate(ontology.versions):
-        newer = [other.name for other in ontology.versions[position:] if other.name in given]
-        for name in newer:
-            translated = ontology.translate(given[name].long(), name, version.name)
-            known = found.get(version.name, torch.full_like(translated, NO_LABEL))
-            found[version.name] = torch.where(known == NO_LABEL, translated, known)
-    return found
 
 
 def check_comparable(first: Description, second: Description) -> None:

@@ -18,8 +18,8 @@ from leco.cli.main import app
 from leco.data.benchmarks import digits
 from leco.deployment.comparing import Difference, compare
 from leco.deployment.predictor import Predictor
-from leco.deployment.scoring import Judged, hits, implied, wins
-from leco.evaluation import scores
+from leco.deployment.scoring import Judged, hits, wins
+from leco.evaluation import NAMELESS, known_labels, scores
 
 
 def evaluate(*arguments: object) -> Result:
@@ -94,11 +94,23 @@ def test_labels_of_any_version_count_where_they_say_something(new, old, pictures
 
 def test_labels_follow_from_newer_ones(street):
     given = {"v3": torch.tensor([0, -1, -1]), "v1": torch.tensor([-1, 2, 1])}
-    known = implied(given, street)
+    known = known_labels(given, street)
     assert known["v3"].tolist() == [0, -1, -1]
-    assert known["v2"].tolist() == [0, -1, -1]  # road, the first of two it was merged from
-    assert known["v1"].tolist() == [0, 2, 1]
-    assert implied({"v1": torch.tensor([3])}, street).keys() == {"v1"}
+    assert known["v2"].tolist() == [-1, -1, -1]  # merged from two: nobody knows
+    assert known["v1"].tolist() == [0, 2, 1]  # both were road then
+    assert known_labels({"v1": torch.tensor([3])}, street).keys() == {"v1"}
+
+
+def test_a_label_follows_only_where_one_class_can_have_been_meant(street):
+    labels = torch.arange(len(street["v2"]))
+    known = known_labels({"v2": labels}, street)["v1"].tolist()
+    for index, label in enumerate(known):
+        origins = list(street.transition("v2", "v1").origins(index))
+        assert label == (origins[0] if len(origins) == 1 else -1 if origins else NAMELESS)
+    assert known[street["v2"].index("special-subject")] == -1
+    assert known[street["v2"].index("drone")] == NAMELESS
+    given = {"v1": torch.full_like(labels, 3), "v2": labels}
+    assert known_labels(given, street)["v1"].tolist() == [3] * len(labels)  # what is given is believed
 
 
 def test_two_models_are_compared_where_both_answer(trained, new, old, fine_labels):
