@@ -14,8 +14,9 @@ from leco.data.image_files import decode_image
 from leco.data.manifest import Manifest
 from leco.data.mask_files import MaskRule, decode_mask
 from leco.data.squares import channels_first, letterbox_mask, scaled
+from leco.data.vector_files import check_width
 from leco.deployment.description import Description
-from leco.deployment.inputs import check_width, read_image
+from leco.deployment.inputs import read_image
 from leco.deployment.predictor import Predictor
 from leco.deployment.resampling import Pairs
 from leco.errors import LecoError
