@@ -63,7 +63,7 @@ def read_image(content: bytes, model: Model) -> np.ndarray:
 
 
 def answer(model: Model, content: bytes, version: str | None = None, top: int = 1) -> dict[str, Any]:
-    """The likeliest classes of a version; the newest, if none is named."""
+    """The likeliest classes of a version, the newest if none is named; "" where an older one has no name for it."""
     version = version or list(model.classes)[-1]
     if version not in model.outputs:
         raise ValueError(f"{version!r} is no version; there are {', '.join(model.outputs)}")
@@ -73,8 +73,11 @@ def answer(model: Model, content: bytes, version: str | None = None, top: int = 
     if sample.shape != model.shape:
         raise ValueError(f"the model takes {model.shape}, not {sample.shape}")
     (probabilities,) = model.session.run([model.outputs[version]], {"input": sample[None].astype(np.float32)})
-    best = np.argsort(-probabilities[0], kind="stable")[:top]
-    found = [{"label": model.classes[version][i], "probability": float(probabilities[0, i])} for i in best]
+    labels, values = model.classes[version], probabilities[0]
+    if version != list(model.classes)[-1]:  # an older version may have no name for what it is
+        labels, values = [*labels, ""], np.append(values, max(0.0, 1 - values.sum()))
+    best = np.argsort(-values, kind="stable")[:top]
+    found = [{"label": labels[i], "probability": float(values[i])} for i in best]
     return {"version": version, "answers": found}
 
 

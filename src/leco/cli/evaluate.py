@@ -16,7 +16,7 @@ from leco.errors import LecoError, nearest
 if TYPE_CHECKING:
     from leco.data.manifest import Manifest
     from leco.deployment.bundle import Bundle
-    from leco.deployment.comparing import Difference
+    from leco.deployment.comparing import Difference, Overall
     from leco.deployment.scoring import Judged
     from leco.evaluation import Scores
     from leco.ontology.ontology import Ontology
@@ -33,7 +33,7 @@ class _Found:
     version: str
     scores: "Scores"
     other: "Scores | None" = None
-    whole: "Difference | None" = None
+    whole: "Overall | None" = None
     classes: "tuple[Difference, ...]" = ()
 
 
@@ -177,12 +177,13 @@ def _print_classes(part: _Found, metric: str) -> None:
         typer.echo(f"{len(part.scores.absent):,} classes of {part.version} do not occur\n")
 
 
-def _print_differences(part: _Found, whole: "Difference", other: str) -> None:
+def _print_differences(part: _Found, whole: "Overall", other: str) -> None:
     from leco.deployment.comparing import LEGEND
 
     typer.echo(
-        f"against {other} with {100 * whole.before:.1f} %: {100 * whole.gain:+.1f} points, {whole.verdict}; "
-        f"only this one was right {whole.won:,} times, only the other {whole.lost:,} times (p = {whole.p:.2g})"
+        f"against {other} with {100 * whole.before:.1f} %: {100 * whole.gain:+.1f} points (95 % interval "
+        f"{100 * whole.low:+.1f} to {100 * whole.high:+.1f}), {whole.verdict}; "
+        f"only this one was right {whole.won:,} times, only the other {whole.lost:,} times"
     )
     rows = [
         [
@@ -216,7 +217,7 @@ def _record(part: _Found) -> dict[str, Any]:
     return record
 
 
-def _difference(difference: "Difference") -> dict[str, Any]:
+def _difference(difference: "Difference | Overall") -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(difference) | {"gain": difference.gain, "verdict": difference.verdict}

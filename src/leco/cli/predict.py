@@ -46,6 +46,9 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File, or folder for masks; else the terminal.")
     ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder that paths are relative to, if not that of the manifest.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
     device: Device = "auto",
 ) -> None:
@@ -66,14 +69,14 @@ def predict(
     if found.description.task == "segmentation":
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
-        failed, total = _masks(found, inputs, chosen, output, device)
+        failed, total = _masks(found, inputs, root, chosen, output, device)
     else:
         shown = output is not None or not sys.stdout.isatty()  # not among the answers
-        with _opened(output) as file, _counting(lambda: _count(found, inputs), shown) as advance:
+        with _opened(output) as file, _counting(lambda: _count(found, inputs, root), shown) as advance:
             from leco.deployment.answers import Writer
 
             writer = Writer(file, kind, top, back_off is not None)
-            failed, total = _answers(found, inputs, chosen, back_off, writer, batch_size, device, advance)
+            failed, total = _answers(found, inputs, root, chosen, back_off, writer, batch_size, device, advance)
             if failed == total:
                 raise LecoError(f"none of the inputs could be read; {failed} problem{'s' * (failed > 1)} stand above")
     if failed:
@@ -83,6 +86,7 @@ def predict(
 def _answers(
     bundle: "Bundle",
     inputs: list[str],
+    root: Path | None,
     version: str,
     threshold: float | None,
     writer: "Writer",
@@ -98,7 +102,7 @@ def _answers(
     predictor, description = Predictor(bundle, device), bundle.description
     reliability = Reliability(description.calibration, description.versions, threshold or 0.0)
     failed, total = 0, 0
-    for batch in batches(inputs, description, batch_size):
+    for batch in batches(inputs, description, batch_size, root):
         for problem in batch.problems:
             _tell(problem)
         if batch.names:
@@ -115,7 +119,9 @@ def _answers(
     return failed, total
 
 
-def _masks(bundle: "Bundle", inputs: list[str], version: str, folder: Path, device: str) -> tuple[int, int]:
+def _masks(
+    bundle: "Bundle", inputs: list[str], root: Path | None, version: str, folder: Path, device: str
+) -> tuple[int, int]:
     from leco.deployment.mask_images import write_masks
     from leco.deployment.predictor import Predictor
 
@@ -123,8 +129,8 @@ def _masks(bundle: "Bundle", inputs: list[str], version: str, folder: Path, devi
     if folder.exists() and not folder.is_dir():
         raise LecoError(f"{folder}: is a file; masks go into a folder")
     failed, total = 0, 0
-    with _counting(lambda: _count(bundle, inputs)) as advance:
-        for problem in write_masks(predictor, inputs, version, folder):
+    with _counting(lambda: _count(bundle, inputs, root)) as advance:
+        for problem in write_masks(predictor, inputs, version, folder, root):
             total += 1
             if problem is not None:
                 failed += 1
@@ -153,11 +159,11 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         text.detach()
 
 
-def _count(bundle: "Bundle", inputs: list[str]) -> int | None:
+def _count(bundle: "Bundle", inputs: list[str], root: Path | None) -> int | None:
     """How many images there are; of vectors, nobody knows before they are read."""
     from leco.deployment.inputs import image_paths
 
-    return None if bundle.description.task == "features" else sum(1 for _ in image_paths(inputs))
+    return None if bundle.description.task == "features" else sum(1 for _ in image_paths(inputs, root))
 
 
 @contextmanager

@@ -45,8 +45,11 @@ def load_features(root: Path, references: Sequence[str]) -> NDArray[np.float32]:
     return np.empty((0, 0), dtype=np.float32) if rows is None else rows
 
 
-def inspect_features(root: Path, references: Sequence[str], tick: Tick) -> dict[str, Fault]:
-    """What is wrong with each of some distinct references: the array, the row, its numbers, or how many they are."""
+def inspect_features(root: Path, references: Sequence[str], tick: Tick, width: int | None = None) -> dict[str, Fault]:
+    """What is wrong with each of some distinct references: the array, the row, its numbers, or how many they are.
+
+    They must be as many as a model takes, its `width`, or else as in most samples.
+    """
     faults: dict[str, Fault] = {}
     widths: dict[str, int] = {}
     files = _by_file(references)
@@ -64,10 +67,11 @@ def inspect_features(root: Path, references: Sequence[str], tick: Tick) -> dict[
             widths |= {references[place]: int(array.shape[-1]) for place in good}
         tick(number, len(files))
     if widths:
-        usual = Counter(widths.values()).most_common(1)[0][0]
-        for reference, width in widths.items():
-            if width != usual:
-                faults[reference] = Fault("wrong size", f"has {width} numbers, but most samples have {usual}")
+        wanted = width or Counter(widths.values()).most_common(1)[0][0]
+        who = "the model takes" if width else "most samples have"
+        for reference, number in widths.items():
+            if number != wanted:
+                faults[reference] = Fault("wrong size", f"has {number} numbers, but {who} {wanted}")
     return faults
 
 

@@ -36,7 +36,7 @@ def ranked(probs_nc: Tensor, ontology: Ontology, version: str, top: int) -> Iter
 
 
 def backed_off(probs_nc: Tensor, ontology: Ontology, threshold: float, reliability: Reliability) -> Iterator[Answer]:
-    """For each sample, the class of the newest version that is sure enough; if none is, the coarsest."""
+    """For each sample, the class of the newest version that is sure enough; if none is, of the surest."""
     versions = ontology.versions
     found = [likeliest(probs_nc, ontology, version.name) for version in versions]
     confidences = torch.stack([confidence for confidence, _ in found], dim=1).tolist()

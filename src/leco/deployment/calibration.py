@@ -1,7 +1,7 @@
 """How far a model's confidence can be trusted: what it was sure of on validation, and how often it was right.
 
 An answer backs off: of the versions whose likeliest class reaches a threshold, the newest is answered with; if none
-does, the coarsest. The accuracy of such answers is that of the same procedure on the validation samples.
+does, the one that is surest. The accuracy of such answers is that of the same procedure on the validation samples.
 """
 
 from bisect import bisect_right
@@ -38,7 +38,7 @@ def spread(indices: "Tensor") -> "Tensor":
 
 
 def record(confidence: "Tensor", answers: "Tensor", true: "Tensor") -> Record:
-    """Write down answers, as compactly as is useful."""
+    """Write down answers, as compactly as is useful; only what has no known label (-1) is neither right nor wrong."""
     right = (answers == true).long().masked_fill(true == NO_LABEL, -1)
     marks = {1: "1", 0: "0", -1: "-"}
     levels = (confidence.double() * UNITS).floor().clamp(0, UNITS).long()
@@ -62,11 +62,13 @@ def level_of(confidences: Sequence[float], threshold: float) -> tuple[int, bool]
     (0, True)
     >>> level_of([0.6, 0.5], 0.9)
     (0, False)
+    >>> level_of([0.08, 0.85], 0.9)  # what is likely here had no name in the older version
+    (1, False)
     """
     for level in range(len(confidences) - 1, -1, -1):
         if confidences[level] >= threshold:
             return level, True
-    return 0, False
+    return confidences.index(max(confidences)), False  # of equals, the oldest
 
 
 class Reliability:

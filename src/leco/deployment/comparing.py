@@ -8,8 +8,10 @@ from leco.evaluation import Scores
 from leco.ontology.version import Version
 
 LEVEL = 0.05
+_ROUNDING = 1e-12
 LEGEND = (
-    f"gain, regression: p below {LEVEL:g} in McNemar's exact test on samples (in segmentation, a sign test on images), "
+    "gain, regression: of the mean, an interval without 0 (paired bootstrap); of a class, p below "
+    f"{LEVEL:g} in McNemar's exact test on samples (in segmentation, a sign test on images), "
     "corrected for the number of classes; all else may be chance"
 )
 Verdict = Literal["gain", "regression", "no difference shown"]
@@ -17,9 +19,10 @@ Verdict = Literal["gain", "regression", "no difference shown"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One class, or all: what two models score, and how many samples only one of them had right.
+    """One class: what two models score, and how many samples only one of them had right.
 
-    In segmentation, on how many images one had more of the class's pixels right. `p` is of McNemar's exact test (a sign
+    In segmentation, on how many images one had more of the class's pixels right; that says nothing of pixels called so
+    wrongly, so the IoU must have changed to the same side. `p` is of McNemar's exact test (a sign
     test), corrected for the number of classes (Benjamini and Hochberg); without that, one in twenty classes that did
     not change would seem to have.
     """
@@ -47,17 +50,42 @@ class Difference:
     @property
     def is_shown(self) -> bool:
         """Whether it is more than chance would give."""
-        return self.p < LEVEL and self.won != self.lost
+        return self.p < LEVEL and (self.won - self.lost) * self.gain > 0
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The mean over all classes: what two models score, and the 95 % interval of the difference."""
+
+    support: int
+    before: float
+    after: float
+    low: float
+    high: float
+    lost: int  # samples that only the other model had right
+    won: int
+
+    @property
+    def gain(self) -> float:
+        """In points of the score, as a fraction."""
+        return self.after - self.before
+
+    @property
+    def verdict(self) -> Verdict:
+        """What can be said."""
+        if self.low > _ROUNDING:
+            return "gain"
+        return "regression" if self.high < -_ROUNDING else "no difference shown"
 
 
 def compare(
     judged: Judged, version: Version, mine: Scores, other: Scores, metric: str
-) -> tuple[Difference, list[Difference]]:
-    """The difference over all classes, and that of every class that occurs, the largest first."""
+) -> tuple[Overall, list[Difference]]:
+    """The difference of the mean over classes, and that of every class that occurs, the largest first."""
     from scipy import stats
 
     counts = judged.better[version.name].tolist()
-    chances = [float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0 for won, lost in counts]
+    chances = [float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0 for won, lost in counts[:-1]]
     place = {handle: index for index, handle in enumerate(version.handles)}
     theirs = {name: number for number, name in enumerate(other.classes)}
     absent = set(mine.absent)
@@ -72,6 +100,7 @@ def compare(
         won, lost = counts[place[name]]
         found.append(Difference(name, int(mine.support[number]), before, after, lost, won, p))
     before, after = (float(getattr(part, metric)) for part in (other, mine))
+    low, high = judged.pairs[version.name].interval([[place[name] for name in part.classes] for part in (mine, other)])
     won, lost = counts[-1]
-    whole = Difference("all", int(mine.support.sum()), before, after, lost, won, chances[-1])
+    whole = Overall(int(mine.support.sum()), before, after, low, high, lost, won)
     return whole, sorted(found, key=lambda difference: -abs(difference.gain))

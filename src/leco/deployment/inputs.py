@@ -36,12 +36,12 @@ class Batch:
     problems: list[str] = field(default_factory=list)
 
 
-def batches(arguments: Sequence[str], description: Description, size: int) -> Iterator[Batch]:
-    """Read all that is named: images, or, for a model of features, vectors."""
+def batches(arguments: Sequence[str], description: Description, size: int, root: Path | None = None) -> Iterator[Batch]:
+    """Read all that is named: images, or, for a model of features, vectors; what manifests name lies below `root`."""
     if description.task == "features":
-        yield from _vector_batches(arguments, description.shape[0])
+        yield from _vector_batches(arguments, description.shape[0], root)
         return
-    files = image_paths(arguments)
+    files = image_paths(arguments, root)
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
         while some := list(islice(files, size)):
@@ -78,11 +78,11 @@ def read_image(path: Path, description: Description) -> Tensor:
     return pixels if channels == 3 else pixels.float().mean(dim=0, keepdim=True).round().byte()
 
 
-def image_paths(arguments: Sequence[str]) -> Iterator[Given | LecoError]:
+def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[Given | LecoError]:
     """The images that are named: by themselves, or by a manifest with a column `image`."""
     for argument in arguments:
         if _is_table(Path(argument)):
-            yield from _listed(Path(argument), "image")
+            yield from _listed(Path(argument), "image", root)
         else:
             yield from given_files([argument], image_files.SUFFIXES)
 
@@ -91,8 +91,9 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() in _TABLES and path.is_file()
 
 
-def _listed(path: Path, column: str) -> Iterator[Given | LecoError]:
-    """The files that a manifest names, below its folder; each once, though it may have several labels."""
+def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
+    """The files that a manifest names, below the root or its own folder; each once, whatever labels it has."""
+    folder = root or path.parent
     table, broken = read_table(path)
     if column not in table.columns:
         yield LecoError(f"{path}: has no column {column!r}")
@@ -101,29 +102,28 @@ def _listed(path: Path, column: str) -> Iterator[Given | LecoError]:
     for value in dict.fromkeys(table[column]):
         parsed = parse_features(value) if column == "features" else (value, None)
         file = parsed if isinstance(parsed, Fault) else normalise(parsed[0])
-        fault = file if isinstance(file, Fault) else look(path.parent, [file])[1].get(file)
+        fault = file if isinstance(file, Fault) else look(folder, [file])[1].get(file)
         if isinstance(file, Fault) or fault is not None:
             assert fault is not None
             yield LecoError(f"{path}: {value}: {fault.message}{fault.remedy()}")
         else:
             row = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
-            yield Given(path.parent / f"{file}{row}", f"{file}{row}")
+            yield Given(folder / f"{file}{row}", f"{file}{row}")
 
 
-def _vector_batches(arguments: Sequence[str], width: int) -> Iterator[Batch]:
+def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[Batch]:
     for argument in arguments:
         path = Path(argument)
         if _is_table(path) and _is_manifest(path):
-            yield from _referred(path, width)
+            yield from _referred(path, width, root)
             continue
         for found in given_files([argument], vector_files.SUFFIXES):
             if isinstance(found, LecoError):
                 yield Batch([], torch.empty(0), [str(found)])
                 continue
             try:
-                for names, block in vector_files.vector_blocks(found.path, str(found.path)):
-                    check_width(str(found.path), block.shape[1], width)
-                    yield _finite(names, block)
+                for part in vector_files.vector_blocks(found.path, str(found.path), width):
+                    yield Batch([], torch.empty(0), [str(part)]) if isinstance(part, LecoError) else _finite(*part)
             except LecoError as error:
                 yield Batch([], torch.empty(0), [str(error)])
 
@@ -137,28 +137,17 @@ def _is_manifest(path: Path) -> bool:
     return "features" in [cell.strip().strip('"') for cell in first.split(",")]
 
 
-def _referred(path: Path, width: int) -> Iterator[Batch]:
+def _referred(path: Path, width: int, root: Path | None) -> Iterator[Batch]:
     """The vectors that a manifest names."""
-    files = _listed(path, "features")
+    files, folder = _listed(path, "features", root), root or path.parent
     while some := list(islice(files, 512)):
         problems = [str(found) for found in some if isinstance(found, LecoError)]
         references = [found.name for found in some if isinstance(found, Given)]
-        faults = inspect_features(path.parent, references, lambda done, total: None)
+        faults = inspect_features(folder, references, lambda done, total: None, width)
         problems += [f"{path}: {reference}: {fault.message}" for reference, fault in faults.items()]
         good = [reference for reference in references if reference not in faults]
-        try:
-            vectors = load_features(path.parent, good) if good else np.empty((0, width), dtype=np.float32)
-            check_width(str(path), vectors.shape[1], width)
-        except LecoError as error:
-            yield Batch([], torch.empty(0), [*problems, str(error)])
-            return
+        vectors = load_features(folder, good) if good else np.empty((0, width), dtype=np.float32)
         yield Batch(good, torch.from_numpy(vectors), problems)
-
-
-def check_width(source: str, found: int, width: int) -> None:
-    """Refuse vectors of another length than the model takes."""
-    if found != width:
-        raise LecoError(f"{source}: has {found} numbers for each sample, but the model takes {width}")
 
 
 def _finite(names: list[str], block: NDArray[np.float32]) -> Batch:

@@ -23,17 +23,16 @@ _MOST_IN_BYTES = 255  # classes; the value 255 means no label
 
 
 def write_masks(
-    predictor: Predictor, arguments: Sequence[str], version: str, folder: Path
+    predictor: Predictor, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
 ) -> Iterator[LecoError | None]:
     """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
+    images = list(image_paths(arguments, root))
+    _check_apart(arguments, images, folder)
     written: dict[str, Path] = {}
-    place = folder.resolve()
-    for found in image_paths(arguments):
+    for found in images:
         if isinstance(found, LecoError):
             yield found
             continue
-        if _base(found).resolve() == place:
-            raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
         try:
             name = _mask_name(found.name)
             if name in written:
@@ -73,6 +72,28 @@ def encode(labels: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", version: V
         image.putpalette([*colours[:-1].flatten().tolist(), *unused, *colours[-1].tolist()])
     image.save(file, "PNG")
     return file.getvalue()
+
+
+def _check_apart(arguments: Sequence[str], images: Sequence[Given | LecoError], folder: Path) -> None:
+    """Refuse a folder for masks where one could replace an image, before any is written."""
+    place = folder.resolve()
+    found = [image for image in images if isinstance(image, Given)]
+    sources = {Path(argument).resolve() for argument in arguments if Path(argument).is_dir()}
+    if any(place.is_relative_to(source) for source in sources) or place in {
+        base.resolve() for base in map(_base, found)
+    }:
+        raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
+    given = {_identity(image.path) for image in found}
+    for image in found:
+        target = folder / Path(image.name).with_suffix(".png")
+        if target.exists() and _identity(target) in given:
+            raise LecoError(f"{target}: is one of the images, and a mask would replace it; name another folder")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What makes a file the same under all its names."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _base(found: Given) -> Path:

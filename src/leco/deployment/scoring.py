@@ -1,7 +1,7 @@
 """How good models are on labelled samples, at every version, and which of two is better at what."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,13 @@ from leco.data.image_files import decode_image
 from leco.data.manifest import Manifest
 from leco.data.mask_files import MaskRule, decode_mask
 from leco.data.squares import channels_first, letterbox_mask, scaled
+from leco.data.vector_files import check_width
 from leco.deployment.description import Description
-from leco.deployment.inputs import check_width, read_image
+from leco.deployment.inputs import read_image
 from leco.deployment.predictor import Predictor
+from leco.deployment.resampling import Pairs
 from leco.errors import LecoError
-from leco.evaluation import Scores, confusion, predict_at, scores
+from leco.evaluation import Scores, confusion, known_labels, predict_at, scores, without_nameless
 from leco.ontology.masks import read_mask
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
@@ -30,6 +32,7 @@ class Judged:
 
     matrices: tuple[dict[str, Tensor], ...]  # of each model: (c, c + 1)
     better: dict[str, Tensor]  # by version they share: (c + 1, 2), the last row counts samples of all classes
+    pairs: dict[str, Pairs] = field(default_factory=dict)  # by version they share
 
     def scores(self, model: int, ontology: Ontology, evaluated: Sequence[str] = ()) -> dict[str, Scores]:
         """The scores of one model; versions without any label are left out."""
@@ -46,7 +49,7 @@ def judge(
 ) -> Iterator[Judged]:
     """Score one or two models on samples of a manifest; yields again and again, the last time all of it.
 
-    A sample counts at every version that it has a label of, or that follows from a label of a newer one.
+    A sample counts at every version that it has a label of, or that surely follows from a label of a newer one.
     """
     versions = [version.name for version in ontology.versions]
     shared = [name for name in versions if all(name in p.description.versions for p in predictors)]
@@ -55,37 +58,47 @@ def judge(
         for p in predictors
     )
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
+    pairs = {name: Pairs() for name in shared}
     segments = predictors[0].description.task == "segmentation"
     for chosen in np.split(indices, range(1 if segments else size, len(indices), 1 if segments else size)):
-        right: list[dict[str, Tensor]] = []
+        counted: list[dict[str, Tensor]] = []
         for number, predictor in enumerate(predictors):
             probs, labels = (_pixels if segments else _samples)(predictor, manifest, ontology, chosen)
-            right.append({})
-            for name, true in labels.items():
+            counted.append({})
+            for name, known in labels.items():
                 if name in matrices[number]:
+                    true = without_nameless(known)
                     transition = predictor.ontology.transition(predictor.description.newest, name)
                     predicted = predict_at(probs, transition).cpu()
                     matrices[number][name] += confusion(predicted, true, len(ontology[name]))
-                    right[number][name] = hits(predicted, true, len(ontology[name]))
-        if len(right) == 2:
+                    counted[number][name] = tally(predicted, true, len(ontology[name]))
+        if len(counted) == 2:
             for name in shared:
-                if all(name in found for found in right):
-                    better[name] += wins(right[0][name], right[1][name])
-        yield Judged(matrices, better)
+                if all(name in found for found in counted):
+                    first, second = (found[name] for found in counted)
+                    better[name] += wins(hits(first), hits(second))
+                    parts = 3 if segments else 2  # mIoU asks what is called a class, mAcc does not
+                    pairs[name].add(first[:, :parts], second[:, :parts])
+        yield Judged(matrices, better, pairs)
 
 
-def hits(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
-    """For each sample (n, …), the share of its elements of each class, and of all, that is right: (n, c + 1).
+def tally(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
+    """For each sample (n, …), how many of its elements are of each class, are right, are called so: (n, 3, c)."""
+    n = len(true)
+    known = true != NO_LABEL
+    first = num_classes * torch.arange(n).view(-1, *[1] * (true.dim() - 1)).expand_as(true)[known]
+    true, predicted = true[known], predicted[known]
+    right, named = predicted == true, predicted != NO_LABEL
+    places = ((first + true), (first + true)[right], (first + predicted)[named])
+    return torch.stack([torch.bincount(place, minlength=n * num_classes).view(n, -1) for place in places], dim=1)
+
+
+def hits(counts: Tensor) -> Tensor:
+    """For each sample of `tally`, the share of its elements of each class, and of all, that is right: (n, c + 1).
 
     NaN where a sample has nothing of a class; of a sample with one label, that is all but its own.
     """
-    n = len(true)
-    known = true != NO_LABEL
-    sample = torch.arange(n).view(-1, *[1] * (true.dim() - 1)).expand_as(true)[known]
-    place = sample * num_classes + true[known]
-    total = torch.bincount(place, minlength=n * num_classes).view(n, -1).double()
-    good = torch.bincount(place[(predicted == true)[known]], minlength=n * num_classes).view(n, -1).double()
-    total, good = (torch.cat([counts, counts.sum(dim=1, keepdim=True)], dim=1) for counts in (total, good))
+    total, good = torch.cat([counts, counts.sum(dim=2, keepdim=True)], dim=2).double()[:, :2].unbind(dim=1)
     return good / total  # 0 / 0 is NaN
 
 
@@ -106,7 +119,7 @@ def _samples(
     else:
         inputs = torch.stack([read_image(manifest.root / name, description) for name in names])
     given = {name: torch.from_numpy(labels[chosen]) for name, labels in manifest.labels.items()}
-    return predictor.probs(inputs), implied(given, ontology)
+    return predictor.probs(inputs), known_labels(given, ontology)
 
 
 def _pixels(
@@ -123,7 +136,7 @@ def _pixels(
         if paths[index]:
             labels = _checked_mask(manifest.root / paths[index], ontology, version, pixels.shape[:2])
             given[version] = letterbox_mask(labels, side)[None, : small.shape[0], : small.shape[1]].long()
-    return predictor.pixel_probs(channels_first(small)[None]), implied(given, ontology)
+    return predictor.pixel_probs(channels_first(small)[None]), known_labels(given, ontology)
 
 
 def _checked_mask(path: Path, ontology: Ontology, version: str, size: tuple[int, ...]) -> NDArray[np.int32]:
@@ -134,18 +147,6 @@ def _checked_mask(path: Path, ontology: Ontology, version: str, size: tuple[int,
     if labels.shape != size:
         raise LecoError(f"{path}: is {labels.shape[1]}x{labels.shape[0]}, but its image is {size[1]}x{size[0]}")
     return labels
-
-
-def implied(given: dict[str, Tensor], ontology: Ontology) -> dict[str, Tensor]:
-    """The labels at every version: given there, or else what follows from the next newer one; -1 where none does."""
-    found: dict[str, Tensor] = {}
-    for position, version in enumerate(ontology.versions):
-        newer = [other.name for other in ontology.versions[position:] if other.name in given]
-        for name in newer:
-            translated = ontology.translate(given[name].long(), name, version.name)
-            known = found.get(version.name, torch.full_like(translated, NO_LABEL))
-            found[version.name] = torch.where(known == NO_LABEL, translated, known)
-    return found
 
 
 def check_comparable(first: Description, second: Description) -> None:

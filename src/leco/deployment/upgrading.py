@@ -20,8 +20,8 @@ def upgrade(bundle: Bundle, ontology: Ontology) -> tuple[Description, AnyNetwork
     """The model of a bundle for the newest version of an ontology that went on from the bundle's own.
 
     Kept and renamed classes are what they were; a class that became k shares its probability equally, so answers in
-    the old versions stay the same. What was merged is as likely as the class most of it was, what was removed cannot
-    be answered with any more, and what is brand-new is not answered with yet.
+    the old versions stay the same. What was merged is about as likely as the classes it came from together, what was
+    removed cannot be answered with any more, and what is brand-new is not answered with yet.
     """
     known = bundle.description
     require_same(bundle.ontology, ontology, f"the ontology {ontology.name}", str(bundle.folder))
@@ -41,20 +41,24 @@ def upgrade(bundle: Bundle, ontology: Ontology) -> tuple[Description, AnyNetwork
     network = build(description, ontology)  # every weight of it is set below
     previous = bundle.network()
     hand_over(previous, network, ontology, "finetune", head_start=True)
-    _hush_new_classes(previous, network, ontology, known.newest)
+    _hush_new_classes(network, ontology, known.newest)
     return description, network.eval()
 
 
 @torch.no_grad()
-def _hush_new_classes(previous: AnyNetwork, network: AnyNetwork, ontology: Ontology, old: str) -> None:
-    """Let brand-new classes begin as an average class that is too unlikely to be noticed.
+def _hush_new_classes(network: AnyNetwork, ontology: Ontology, old: str) -> None:
+    """Let brand-new classes begin as an average of the others that is too unlikely to be noticed.
 
-    The mean of some logits is at most the logarithm of the sum of their exponentials, so the bound holds for any input.
+    The mean of some logits is at most the logarithm of the sum of their exponentials, so the bound holds for any input:
+    of the logits that are still answered with, since what was removed adds nothing to that sum.
     """
     parents = ontology.transition(ontology.newest.name, old).parents
     new = torch.from_numpy(parents == NO_LABEL)
-    for source, layer in zip(classifiers(previous.heads[-1]), classifiers(network.heads[-1]), strict=True):
+    for layer in classifiers(network.heads[-1]):
         assert layer.bias is not None
-        assert source.bias is not None
-        layer.weight[new] = source.weight.mean(dim=0)
-        layer.bias[new] = source.bias.mean() - _UNLIKELY
+        if new.all():  # nothing is known of any class: all are as likely
+            layer.weight.zero_()
+            layer.bias.zero_()
+        else:
+            layer.weight[new] = layer.weight[~new].mean(dim=0)
+            layer.bias[new] = layer.bias[~new].mean() - _UNLIKELY

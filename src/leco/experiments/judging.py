@@ -15,7 +15,7 @@ from leco.deployment.description import Record
 from leco.evaluation import scores
 from leco.experiments.material import Material
 from leco.models.sliding_window import sliding_window
-from leco.training.evaluate import confusions, known_labels
+from leco.training.evaluate import confusions, labels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Judge:
         network.eval()
         for ids in spread(self.held_out.indices).split(512) if self.has_validation else ():  # type: ignore[no-untyped-call]
             probs = self.predict(network, pool.inputs.read(ids), ids, pool)
-            for version, true in known_labels(pool, ids, ontology).items():
+            for version, true in labels_of(pool, ids, ontology).items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
         return {
             version: record(*(torch.cat(column) for column in zip(*parts, strict=True)))

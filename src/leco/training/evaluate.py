@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from leco.data.samples import Samples
-from leco.evaluation import confusion, predict_at
+from leco.evaluation import confusion, known_labels, predict_at, without_nameless
 from leco.ontology.ontology import Ontology
-from leco.ontology.version import NO_LABEL
 
 # Raw inputs and the ids of their samples to probabilities (n, c, ...) over the newest classes.
 Predict = Callable[[Tensor, Tensor], Tensor]
@@ -26,18 +25,12 @@ def confusions(
     matrices = {version.name: torch.zeros(len(version), len(version) + 1).long() for version in ontology.versions}
     for ids in indices.split(batch_size):  # type: ignore[no-untyped-call]
         probs = predict(samples.inputs.read(ids), ids)
-        for version, true in known_labels(samples, ids, ontology).items():
+        for version, true in labels_of(samples, ids, ontology).items():
             predicted = predict_at(probs, ontology.transition(newest, version)).cpu()
-            matrices[version] += confusion(predicted, true, len(ontology[version]))
+            matrices[version] += confusion(predicted, without_nameless(true), len(ontology[version]))
     return matrices
 
 
-def known_labels(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
-    """The labels of some samples at every version: given, or else implied by the newest."""
-    newest = ontology.newest.name
-    now = samples.labels[newest].read(ids).long()
-    found = {}
-    for version in ontology.versions:
-        given = samples.labels[version.name].read(ids).long()
-        found[version.name] = torch.where(given == NO_LABEL, ontology.translate(now, newest, version.name), given)
-    return found
+def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
+    """What is known of some samples at every version."""
+    return known_labels({v.name: samples.labels[v.name].read(ids) for v in ontology.versions}, ontology)

@@ -3,14 +3,13 @@
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leco.errors import LecoError
 from leco.models.network import Network
 from leco.models.ocr import OcrHead
 from leco.models.segmentation import SegmentationNetwork
 from leco.ontology.ontology import Ontology
-from leco.ontology.version import NO_LABEL
 
 Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
 AnyNetwork = Network | SegmentationNetwork
@@ -23,8 +22,7 @@ def hand_over(
 
     `finetune` and `lp-ft` start from the features of the previous period (FinetunePrev), `freeze` keeps them fixed
     (FreezePrev), `scratch` starts anew (TrainScratch). What a head has below its classifiers (OCR) is features, too.
-    With a `head_start`, each class begins as the class it came from: an old head's row, by id where the class lives
-    on, else by its parent.
+    With a `head_start`, each class begins as the class it came from, or as several of them: rows of the old head.
     """
     if strategy == "scratch":
         return
@@ -68,12 +66,28 @@ def start_from_parents(old_head: nn.Module, head: nn.Module, ontology: Ontology,
 
     A class split off shares its parent's logit, less the logarithm of how many share it, so that the old
     probabilities stay what they were. (Nearly so in an OCR head, where pixels attend to each sibling separately.)
+    A merged class should be as likely as its parents together. No row can be that for every input, and the mean of
+    their rows is not for any that is surely one of them: half of what sets it apart is lost. So what sets the parents
+    apart from the average class is added up, by their shares, of n parents n times; and log n, for inputs of which
+    nothing is known. n is k for k equal shares, and near 1 if one has nearly all (the exponential of their entropy).
     """
-    parents = torch.from_numpy(ontology.transition(new, old).parents)
-    known = parents != NO_LABEL
-    siblings = torch.bincount(parents[known], minlength=len(ontology[old]))[parents[known]]
+    transition = ontology.transition(new, old)
+    edges = transition.sparse.tocoo()
+    child, parent = (torch.from_numpy(places).long() for places in (edges.row, edges.col))
+    sums = torch.from_numpy(transition.sparse.sum(axis=1))
+    share = torch.from_numpy(edges.data) / sums[child]
+    known = sums > 0
+    number = torch.zeros_like(sums).index_add(0, child, -share * share.log()).exp()
+    siblings = torch.bincount(parent, minlength=len(ontology[old]))[parent]
+
+    def summed(taken: Tensor, mean: Tensor) -> Tensor:
+        shape = (-1, *[1] * mean.dim())
+        rest = (1 - number).to(taken).view(shape) * mean
+        return rest.index_add(0, child, taken * (number[child] * share).to(taken).view(shape))[known]
+
     for source, layer in zip(classifiers(old_head), classifiers(head), strict=True):
         assert layer.bias is not None
         assert source.bias is not None
-        layer.weight[known] = source.weight[parents[known]]
-        layer.bias[known] = source.bias[parents[known]] - siblings.log().to(layer.bias)
+        layer.weight[known] = summed(source.weight[parent], source.weight.mean(dim=0))
+        bias = summed(source.bias[parent] - siblings.log().to(layer.bias), source.bias.mean())
+        layer.bias[known] = bias + number[known].log().to(bias)

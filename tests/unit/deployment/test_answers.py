@@ -10,9 +10,9 @@ from tests.conftest import STREET
 
 from leco import Ontology
 from leco.deployment.answers import Answer, Writer, backed_off, ranked
-from leco.deployment.calibration import Held, Reliability, record
+from leco.deployment.calibration import Held, Reliability, level_of, record
 from leco.deployment.description import Record
-from leco.evaluation import predict_at
+from leco.evaluation import NAMELESS, predict_at
 
 
 def probabilities(ontology: Ontology, number: int = 50) -> torch.Tensor:
@@ -46,10 +46,12 @@ def naive_back_off(probs: list[float], ontology: Ontology, threshold: float) -> 
             for parent, share in ontology.transition(ontology.newest.name, version.name).origins(index).items():
                 sums[version.handle(parent)] += share * value
         label = max(sums, key=lambda name: sums[name])
-        best[version.name] = label
+        best[version.name] = sums[label], label
         if sums[label] >= threshold:
             return version.name, label, True
-    return ontology.versions[0].name, best[ontology.versions[0].name], False
+    highest = max(value for value, _ in best.values())
+    oldest = next(version.name for version in ontology.versions if best[version.name][0] == highest)
+    return oldest, best[oldest][1], False
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.6, 0.9, 1.0])
@@ -62,20 +64,38 @@ def test_an_answer_is_as_fine_as_it_is_sure(street, threshold):
         assert {version for version, _, _ in found} == {"v1", "v2", "v3"}
 
 
+def test_without_a_sure_answer_the_surest_is_given_and_of_equals_the_coarsest():
+    generator = torch.Generator().manual_seed(0)
+    for confidences in (torch.randint(0, 10, (500, 3), generator=generator) / 10).tolist():
+        level, reached = level_of(confidences, 0.95)
+        assert not reached
+        assert all(confidences[level] >= other for other in confidences)
+        assert all(confidences[level] > coarser for coarser in confidences[:level])
+
+
+def test_what_is_brand_new_is_not_answered_with_a_class_that_it_never_was():
+    versions = [{"name": "v1", "classes": ["box", "can"]}, {"name": "v2", "classes": ["box", "can", "star"]}]
+    ontology = Ontology.from_dict({"versions": versions})
+    (answer,) = backed_off(torch.tensor([[0.08, 0.07, 0.85]]), ontology, 0.9, Reliability({}, ["v1", "v2"], 0.9))
+    assert (answer.version, answer.classes[0][0], answer.reached) == ("v2", "star", False)
+
+
 def test_the_accuracy_of_an_answer_is_that_of_answers_like_it_on_validation():
     """Sixty answers at v2 that are right three times in four, forty at v1 of which the coarse half is right."""
     fine = torch.tensor([0.95] * 60 + [0.5] * 40)
     coarse = torch.tensor([0.99] * 60 + [0.92] * 30 + [0.6] * 10)
     right_fine = torch.tensor(([1, 1, 1, 0] * 15) + [0] * 40)
-    right_coarse = torch.tensor([1] * 60 + [1, 0] * 15 + [-1] * 2 + [1] * 6 + [0] * 2)
+    right_coarse = torch.tensor([1] * 60 + [1, 0] * 15 + [-1] * 2 + [1] * 6 + [NAMELESS] * 2)
     records = {}
     for version, confidence, right in (("v1", coarse, right_coarse), ("v2", fine, right_fine)):
-        true = torch.where(right == -1, -1, 0)
+        true = right.clamp(max=0)
         records[version] = record(confidence, torch.where(right == 1, 0, 1), true)
     reliability = Reliability(records, ["v1", "v2"], 0.9)
     assert reliability.of(1, True, 0.96) == Held(0.75, 60)
     assert reliability.of(0, True, 0.91) == Held(0.5, 30)
-    assert reliability.of(0, False, 0.3) == Held(0.75, 8)  # two of unknown label do not count
+    assert reliability.of(0, False, 0.3) == Held(
+        0.75, 8
+    )  # two of unknown label do not count, two without a name are wrong
     assert reliability.of(1, False, 0.3) is None
     assert Reliability(records, ["v1", "v2"], 0.999).of(0, True, 1.0) is None
 

@@ -110,6 +110,29 @@ def serve_module():
     return module
 
 
+def test_what_an_older_version_has_no_name_for_is_told_as_predict_does(new, tmp_path):
+    content = new.ontology.to_dict()
+    content["versions"][1]["classes"]["7"] = {"from": []}  # brand-new
+    ontology = Ontology.from_dict(content)
+    description = new.description.model_copy(update={"calibration": {}, "ontology": ontology.fingerprint})
+    write_bundle(tmp_path / "b", description, ontology, new.network().state_dict(), new.metrics)
+    from leco.deployment.answers import ranked
+    from leco.deployment.bundle import read_bundle
+
+    bundle = read_bundle(tmp_path / "b")
+    (tmp_path / "model.onnx").write_bytes(export_onnx(bundle)[0])
+    module = serve_module()
+    model = module.Model.load(str(tmp_path / "model.onnx"))
+    pixels = torch.randint(0, 256, (5, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    expected = ranked(Predictor(bundle, "cpu").probs(pixels), ontology, "v1", top=4)
+    for image, answer in zip(pixels, expected, strict=True):
+        file = io.BytesIO()
+        Image.fromarray(image[0].numpy()).save(file, "PNG")
+        found = module.answer(model, file.getvalue(), "v1", top=4)["answers"]
+        assert [part["label"] for part in found] == [label for label, _ in answer.classes]
+        assert [part["probability"] for part in found] == pytest.approx([p for _, p in answer.classes], abs=1e-5)
+
+
 def test_the_example_needs_neither_leco_nor_torch():
     modules = set()
     for node in ast.walk(ast.parse(EXAMPLE.read_text())):
@@ -141,6 +164,9 @@ def test_the_example_serves(new, served, pictures):
             coarse = post("?version=v1", image)["answers"]
             expected = new.ontology.transition("v2", "v1").project(probs[None])[0]
             assert coarse[0]["label"] == new.ontology["v1"].handle(int(expected.argmax()))
+            everything = post("?version=v1&top=9", image)["answers"]
+            assert {answer["label"] for answer in everything} == {*new.ontology["v1"].handles, ""}
+            assert sum(answer["probability"] for answer in everything) == pytest.approx(1, abs=1e-5)
             for query, content in (("", b"no image"), ("?version=v9", image), ("?top=x", image)):
                 with pytest.raises(urllib.error.HTTPError) as refused:
                     post(query, content)

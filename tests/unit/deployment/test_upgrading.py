@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from tests.trainings import train_digits
+from torch import nn
 from typer.testing import CliRunner
 
 from leco import LecoError, Ontology
@@ -20,6 +23,7 @@ from leco.experiments.networks import make_network, previous_network
 from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
+from leco.training.handover import start_from_parents
 
 SHORT = {"training.steps": "3", "training.evaluate_every": "3"}
 GONE_ON = {
@@ -123,6 +127,59 @@ def test_answers_of_a_segmenter_stay_what_they_were(segmenter, tmp_path):
         for b in (upgraded, bundle)
     ]
     torch.testing.assert_close(*probs, rtol=1e-5, atol=2e-7)
+
+
+MERGED = {**{str(digit): None for digit in (0, 2, 4, 6, 7, 8, 9)}, "3-or-5": {"from": ["3", "5"]}, "letter": None}
+
+
+def test_what_was_surely_one_of_those_merged_is_now_surely_what_they_became(new, tmp_path):
+    ontology = longer("v3", v3=MERGED)  # and 1 is removed
+    images = torch.from_numpy((load_digits().images * 15).astype(np.uint8))[:, None]
+    before, after = (Predictor(b, "cpu").probs(images) for b in (new, stored(new, ontology, tmp_path / "b")))
+    merged, letter = (ontology.newest.index(name) for name in ("3-or-5", "letter"))
+    for parent in (3, 5):
+        sure = before[:, parent] > 0.9
+        assert sure.sum() > 50
+        assert (after[sure].argmax(dim=1) == merged).double().mean() > 0.9
+    assert after[:, letter].max() < 1e-7  # also where what was removed is by far the likeliest
+    for digit in (0, 2, 9):
+        sure = before[:, digit] > 0.9
+        assert (after[sure].argmax(dim=1) == ontology.newest.index(str(digit))).double().mean() > 0.95
+
+
+def merged_head(weight: torch.Tensor, bias: torch.Tensor, origins: object) -> nn.Linear:
+    old, new = nn.Linear(weight.shape[1], 10), nn.Linear(weight.shape[1], len(MERGED))
+    old.load_state_dict({"weight": weight, "bias": bias})
+    start_from_parents(old, new, longer("v3", v3=MERGED | {"3-or-5": {"from": origins}}), "v2", "v3")
+    return new
+
+
+@pytest.mark.parametrize("origins", [["3", "5"], {"3": 0.7, "5": 0.3}, ["3", "5", "1"]])
+def test_a_merged_class_is_as_likely_as_each_of_its_parents_was(origins):
+    head, row = merged_head(10 * torch.eye(10), torch.zeros(10), origins), list(MERGED).index("3-or-5")
+    head.bias.data[-1] = -100  # the letter, which has no past
+    for digit in range(10):  # an input that was surely this digit
+        probs = head(torch.eye(10)[digit]).softmax(dim=0)
+        if str(digit) in origins:
+            assert probs[row] > 0.95
+        elif digit != 1:
+            assert probs.argmax() == list(MERGED).index(str(digit))
+    together = head(torch.zeros(10))[[0, row]]  # nothing is known: as likely as all its parents
+    number = 1.84 if isinstance(origins, dict) else len(origins)
+    assert (together[1] - together[0]).exp().item() == pytest.approx(number, rel=0.01)
+
+
+def test_a_class_that_nearly_all_of_a_merged_one_was_is_taken_over():
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(10, 4, generator=generator), torch.randn(10, generator=generator)
+    head, row = merged_head(weight, bias, {"3": 0.9999, "5": 0.0001}), list(MERGED).index("3-or-5")
+    torch.testing.assert_close(head.weight[row], weight[3], atol=0.01, rtol=0)
+    torch.testing.assert_close(head.bias[row], bias[3], atol=0.01, rtol=0)
+
+
+def test_where_every_class_is_brand_new_all_are_as_likely(new, tmp_path):
+    upgraded = stored(new, longer("v3", v3={"a": None, "b": None}), tmp_path / "b")
+    torch.testing.assert_close(Predictor(upgraded, "cpu").probs(inputs()), torch.full((40, 2), 0.5))
 
 
 OTHER = {
