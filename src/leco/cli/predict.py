@@ -49,7 +49,7 @@ def predict(
     root: Annotated[
         Path | None, typer.Option(help="Folder that paths are relative to, if not that of the manifest.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,
     device: Device = "auto",
 ) -> None:
     """Predict: one line for each input, or, in segmentation, one mask.
@@ -66,6 +66,9 @@ def predict(
 
     found = read_bundle(bundle)
     chosen = found.ontology[version or found.description.newest].name
+    top = min(top, len(found.ontology[chosen]))
+    if output is not None:
+        _check_output(output, bundle, inputs)
     if found.description.task == "segmentation":
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
@@ -81,6 +84,21 @@ def predict(
                 raise LecoError(f"none of the inputs could be read; {failed} problem{'s' * (failed > 1)} stand above")
     if failed:
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
+
+
+def _check_output(output: Path, bundle: Path, inputs: list[str]) -> None:
+    """Refuse to write over what is read."""
+    if bundle.resolve() in (output.resolve(), *output.resolve().parents):
+        raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
+    for given in map(Path, inputs):
+        if output.is_file() and output.resolve() in (given.resolve(), *_files_in(given, output)):
+            raise LecoError(f"{output}: is one of the inputs, which are never written over; name another file")
+
+
+def _files_in(folder: Path, output: Path) -> list[Path]:
+    """The output, if it is below a folder of inputs and could be one of them."""
+    below = folder.is_dir() and folder.resolve() in output.resolve().parents
+    return [output.resolve()] if below and output.suffix.lower() not in (".csv", ".jsonl") else []
 
 
 def _answers(

@@ -36,13 +36,13 @@ def _below(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Given]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if not name.startswith(".") and name.lower().endswith(suffixes):
-                path = Path(place, name)
+            path = Path(place, name)
+            if not name.startswith(".") and name.lower().endswith(suffixes) and path.is_file():
                 yield Given(path, path.relative_to(folder).as_posix())
 
 
 def _matches(argument: str, path: Path, suffixes: tuple[str, ...]) -> Iterator[Given]:
-    if path.exists():
+    if path.is_file():  # a pipe would never end
         yield Given(path, path.name)
     elif glob.has_magic(argument):
         first = next(place for place, part in enumerate(path.parts) if glob.has_magic(part))
@@ -55,4 +55,6 @@ def _why_nothing(argument: str, path: Path, suffixes: tuple[str, ...]) -> str:
     kinds = f"files that end in {', '.join(suffixes)}"
     if path.is_dir():
         return f"holds no {kinds}"
+    if path.exists():
+        return "is not an ordinary file"
     return f"matches no {kinds}" if glob.has_magic(argument) else "there is no such file"

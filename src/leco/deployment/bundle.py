@@ -80,6 +80,8 @@ def read_bundle(folder: Path) -> Bundle:
         )
     if description.versions != tuple(version.name for version in ontology.versions):
         raise LecoError(f"{folder / described.FILE}: does not name the versions of {ONTOLOGY}, in their order")
+    if unknown := set(description.evaluated) - set(ontology.newest.handles):
+        raise LecoError(f"{folder / described.FILE}: evaluated: {min(unknown)!r} is no class of {ontology.newest.name}")
     return Bundle(folder, description, ontology, read_metrics(folder))
 
 

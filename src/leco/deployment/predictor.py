@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from leco.deployment.bundle import Bundle
+from leco.errors import LecoError
 from leco.models.feature_maps import resize
 from leco.models.sliding_window import sliding_window
 from leco.ontology.ontology import Ontology
@@ -24,7 +25,10 @@ class Predictor:
     def probs(self, inputs: Tensor) -> Tensor:
         """Probabilities (n, c) of the newest classes, of images (n, c, h, w) uint8 or vectors (n, d)."""
         logits: Tensor = self.network(self.normalise(inputs.to(self.device)))[self.description.newest]
-        return logits.float().softmax(dim=1).cpu()
+        probs = logits.float().softmax(dim=1).cpu()
+        if not probs.isfinite().all():
+            raise LecoError("the model's answers are no numbers: its weights, or its normalisation, are broken")
+        return probs
 
     @torch.no_grad()
     def pixel_probs(self, image: Tensor) -> Tensor:

@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.commands import leco
 from typer.testing import CliRunner, Result
 
 from leco import LecoError
@@ -291,3 +293,25 @@ def test_the_middle_is_cut_out_as_the_view_of_evaluation_does(new, tmp_path):
     image = read_image(tmp_path / "a.png", new.description.model_copy(update=changes))
     expected = centre_crop_resize(middle_square(tmp_path / "a.png", 32)[None], resize=32, size=28)[0]
     assert torch.equal(image, expected)
+
+
+def test_what_is_read_is_never_written_over(new, pictures, tmp_path):
+    image = tmp_path / "digit.png"
+    image.write_bytes(next((pictures / "images").rglob("*.png")).read_bytes())
+    weights = new.folder / "model.safetensors"
+    for output, message in ((image, "is one of the inputs"), (weights, "is in the bundle")):
+        before = output.read_bytes()
+        result = leco("predict", new.folder, image, "-o", output)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert output.read_bytes() == before
+
+
+def test_pipes_are_no_images_and_more_classes_than_there_are_cannot_be_asked_for(new, pictures, tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    result = leco("predict", new.folder, tmp_path / "pipe.png")
+    assert result.returncode == 2
+    assert "is not an ordinary file" in result.stderr
+    image = next((pictures / "images").rglob("*.png"))
+    header = leco("predict", new.folder, image, "--top", 10**8).stdout.splitlines()[0]
+    assert header.count("label") == len(new.ontology.newest)
