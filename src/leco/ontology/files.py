@@ -131,7 +131,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
         if target.exists() and not target.is_file():
-            raise LecoError(f"{path}: is {'a folder' if target.is_dir() else 'not an ordinary file'}; name a file")
+            what = "is a folder" if target.is_dir() else "is not an ordinary file"
+            raise LecoError(f"{path}: cannot be written: it {what}; name a file")
         temporary = target.with_name(f".leco-{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("wb") as file:
