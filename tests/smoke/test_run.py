@@ -150,6 +150,10 @@ def test_a_dry_run_trains_nothing(tmp_path):
 
 
 BAD = {
+    "a setting twice": (
+        ["digits-leco", "--set", "training.steps=3", "--set", "training.steps=4"],
+        "training.steps: is given 2 times",
+    ),
     "unknown method": (
         ["digits-leco", "--method", "lpl+st-hrd"],
         "'lpl+st-hrd' is no method; did you mean 'lpl+st-hard'?",
