@@ -9,6 +9,7 @@ import typer
 from leco.cli import data, ontology, runs
 from leco.cli.grid import grid
 from leco.cli.paper import paper
+from leco.cli.plan import plan
 from leco.cli.report import report
 from leco.cli.run import run
 from leco.errors import LecoError
@@ -28,6 +29,7 @@ app.add_typer(runs.app, name="runs")
 app.command()(run)
 app.command()(grid)
 app.command()(paper)
+app.command()(plan)
 app.command()(report)
 
 
