@@ -85,7 +85,9 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
             costs = Costs(1.0, cost, 0.0)
             choice = choose(prepared.known, prepared.curves, budget, costs)
             assert choice is not None
-            tried = {found.mixture.kind: found for found in (choice.pure("label-new"), choice.pure("relabel-old")) if found}
+            tried = {
+                found.mixture.kind: found for found in (choice.pure("label-new"), choice.pure("relabel-old")) if found
+            }
             tried["recommended"] = choice.best
             actual = {}
             for kind, found in tried.items():
@@ -104,7 +106,12 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     return {
         "benchmark": options.benchmark,
         **{"size": size, "seed": seed, "draws": options.draws, "features": prepared.extractor.name, "now": now},
-        **{"cases": cases, "rules": rules, "flip": flip(prepared, truth, size), "picking": picking(prepared, truth, size)},
+        **{
+            "cases": cases,
+            "rules": rules,
+            "flip": flip(prepared, truth, size),
+            "picking": picking(prepared, truth, size),
+        },
     }
 
 
@@ -262,14 +269,19 @@ def draw(views: list[dict[str, Any]], path: Path) -> None:
 
         old = [[found["relabel-old"][place] for found in chosen] for place in range(len(RATIOS))]
         new = [found["label-new"] for found in chosen]
-        bands = {key: [mean([point[key] for point in points]) for points in old] for key in ("expected", "low", "high", "actual")}
+        bands = {
+            key: [mean([point[key] for point in points]) for points in old]
+            for key in ("expected", "low", "high", "actual")
+        }
         axis.fill_between(RATIOS, bands["low"], bands["high"], color="#0072b2", alpha=0.15)
         axis.plot(RATIOS, bands["expected"], color="#0072b2", label="RelabelOld, expected")
         axis.plot(RATIOS, bands["actual"], "o", color="#0072b2", label="RelabelOld, on test")
         axis.axhspan(mean([n["low"] for n in new]), mean([n["high"] for n in new]), color="#e69f00", alpha=0.15)
         axis.axhline(mean([n["expected"] for n in new]), color="#e69f00", linestyle="--", label="LabelNew, expected")
         axis.axhline(mean([n["actual"] for n in new]), color="#e69f00", linestyle=":", label="LabelNew, on test")
-        axis.set_title(f"{benchmark}, {size} a period, budget {chosen[0]['budget']}\nmeans of {len(chosen)} seeds", fontsize=9)
+        axis.set_title(
+            f"{benchmark}, {size} a period, budget {chosen[0]['budget']}\nmeans of {len(chosen)} seeds", fontsize=9
+        )
         axis.set_xlabel("cost of relabelling / cost of a new label")
     axes[0][0].set_ylabel("mAcc, %")
     axes[0][0].legend(fontsize=7, frameon=False)

@@ -8,7 +8,18 @@ import pytest
 import leco
 
 # From the top down: a layer may import those after it, and itself.
-LAYERS = ["cli", "reports", "experiments", "training", "evaluation", "methods", "models", "data", "ontology"]
+LAYERS = [
+    "cli",
+    "reports",
+    "planning",
+    "experiments",
+    "training",
+    "evaluation",
+    "methods",
+    "models",
+    "data",
+    "ontology",
+]
 ROOT = Path(leco.__file__).parent
 
 

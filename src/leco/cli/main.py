@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from leco.cli import data, ontology, runs
+from leco.cli import batch, data, ontology, runs
 from leco.cli.grid import grid
 from leco.cli.paper import paper
 from leco.cli.plan import plan
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
+app.add_typer(batch.app, name="batch")
 app.command()(run)
 app.command()(grid)
 app.command()(paper)

@@ -1,4 +1,4 @@
-"""`leco plan`: label new samples, relabel old ones, or both?"""
+"""`leco plan`: whether to label new samples, to relabel old ones, or both."""
 
 import json
 from contextlib import contextmanager
@@ -130,9 +130,13 @@ def _percent(found: dict[str, Any], key: str = "macc") -> str:
 
 def _print_plan(made: dict[str, Any]) -> None:
     now, chosen, costs = made["now"], made["chosen"], made["costs"]
-    typer.echo(f"{made['data']}: {now['newest']:,} samples labelled in {made['versions'][-1]}, {now['history']:,} older")
+    typer.echo(
+        f"{made['data']}: {now['newest']:,} samples labelled in {made['versions'][-1]}, {now['history']:,} older"
+    )
     known, open_ = now["known_already"], now["relabellable"]
-    typer.echo(f"of those, {open_:,} could be relabelled, {known:,} are known without, {now['unlabelled']:,} unlabelled")
+    typer.echo(
+        f"of those, {open_:,} could be relabelled, {known:,} are known without, {now['unlabelled']:,} unlabelled"
+    )
     typer.echo(f"features: {made['features']}; {'real training' if made['training'] == 'full' else 'a head on them'}")
     relabel = "-" if costs["relabel"] is None else f"{costs['relabel']:.3g}"
     derived = " on average, from the ontology" if costs["relabel_from_ontology"] else ""
@@ -181,7 +185,9 @@ def _print_plan(made: dict[str, Any]) -> None:
         ]
         for row in shown[:_MOST_ROWS]
     ]
-    print_table(["class, worst first", "labelled", "+ new", "+ relabelled", "now, %", "expected, %"], rows, (1, 2, 3, 4, 5))
+    print_table(
+        ["class, worst first", "labelled", "+ new", "+ relabelled", "now, %", "expected, %"], rows, (1, 2, 3, 4, 5)
+    )
     _print_rest(len(shown))
     for line in made["assumes"]:
         typer.echo(f"assumes: {line}")

@@ -104,7 +104,9 @@ def fit_curves(known: Known, measured: Measured, seed: int) -> Curves:
     counts = torch.bincount(classes, minlength=known.num_classes).double()
     observed = counts > 0
     weights = _bootstrap(known.sample[measured.rows], classes, seed)
-    hits = torch.stack([_per_class(weights, measured.right[:, level], classes, known.num_classes) for level in range(len(told))])
+    hits = torch.stack(
+        [_per_class(weights, measured.right[:, level], classes, known.num_classes) for level in range(len(told))]
+    )
     totals = _per_class(weights, torch.ones(len(classes)).double(), classes, known.num_classes)
     accuracy = (hits / totals.clamp(min=1e-9)).where(totals > 0, torch.nan)  # (l, repeats, c)
     jitter = torch.randn(accuracy.shape[:2], generator=seeded(seed + 1), dtype=torch.double)
@@ -142,7 +144,9 @@ def _bootstrap(samples: Tensor, classes: Tensor, seed: int) -> Tensor:
     starts = counts.cumsum(0) - counts
     order = classes.argsort(stable=True)
     of_class = classes[order]
-    place = (torch.rand(REPEATS, len(classes), generator=generator) * counts[of_class]).long().clamp(max=counts.max() - 1)
+    place = (
+        (torch.rand(REPEATS, len(classes), generator=generator) * counts[of_class]).long().clamp(max=counts.max() - 1)
+    )
     place = torch.minimum(place, counts[of_class] - 1)
     drawn = order[starts[of_class] + place]
     weights = torch.zeros(REPEATS, len(classes)).scatter_add_(1, drawn, torch.ones(drawn.shape))

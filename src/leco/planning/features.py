@@ -72,7 +72,7 @@ def find_extractor(
     if not all(store.result(stage.fingerprint) for stage in stages.periods[-2]):
         found, note = _train(wanted, without_test(material), store, machine, watch), "trained for this plan"
     stage = choose(found.periods[-2], store)
-    network = load_network(stage, material, store).backbone  # type: ignore[assignment]
+    network = load_network(stage, material, store).backbone
     digest = hashlib.sha256(store.weights(stage.fingerprint).read_bytes()).hexdigest()[:16]
     return Extractor(f"{stage.training.model} of stage {stage.fingerprint} ({stage}), {note}", digest, _of(network))
 

@@ -53,7 +53,7 @@ class Known:
 
     def _images(self, part: int) -> Tensor:
         chosen = self.part == part
-        pairs = torch.stack([self.sample[chosen], self.classes[chosen]], dim=1).unique(dim=0)
+        pairs = _distinct(torch.stack([self.sample[chosen], self.classes[chosen]], dim=1))[0]
         return torch.bincount(pairs[:, 1], minlength=self.num_classes).double()
 
     def guesses(self, rows: Tensor) -> Tensor:
@@ -69,8 +69,7 @@ class Known:
         count = torch.bincount(position, minlength=len(samples)).clamp(min=1)
         shares = torch.zeros(len(samples)).double().index_add(0, position, open_share(self.evidence, self.labels[rows]))
         # Each old label of a sample counts once, however many of its pixels have it.
-        pairs = torch.stack([position, self.labels[rows]], dim=1)
-        pairs = pairs.unique(dim=0)
+        pairs = _distinct(torch.stack([position, self.labels[rows]], dim=1))[0]
         first = torch.zeros(len(self.evidence), dtype=torch.int64)
         first[self.labels[rows]] = rows
         guesses = self.guesses(first[pairs[:, 1]])
@@ -101,9 +100,15 @@ class History:
         return (self.label == UNLABELLED).nonzero().flatten()
 
 
+def _distinct(pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows, in order, and how often each occurs."""
+    found: tuple[Tensor, Tensor] = pairs.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
+    return found
+
+
 def _majority(position: Tensor, labels: Tensor, samples: Tensor) -> Tensor:
     """The most frequent label of each sample; the smaller row id on a tie."""
-    pairs, counts = torch.stack([position, labels], dim=1).unique(dim=0, return_counts=True)
+    pairs, counts = _distinct(torch.stack([position, labels], dim=1))
     order = counts.argsort(descending=True, stable=True)
     pairs = pairs[order][pairs[order, 0].argsort(stable=True)]  # by sample, its most frequent label first
     starts = torch.searchsorted(pairs[:, 0].contiguous(), torch.arange(len(samples)))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,10 @@ _LARGEST_FILE = 50_000_000
 class Learner(Protocol):
     """Anything that learns from samples and says the newest class of rows it has not seen."""
 
-    name: str  # told apart by it: learners of one name find the same
+    @property
+    def name(self) -> str:
+        """What it depends on besides the data: learners of one name find the same."""
+        ...
 
     def predict(self, newest: Tensor, history: Tensor, rows: Tensor) -> Tensor:
         """Learn from these samples; the likeliest class of each of these rows."""
@@ -150,4 +154,4 @@ def _spread(trials: Sequence[Tensor], classes: Tensor) -> float:
         between = (hits * weight).sum(dim=1).var()
         flips = (hits.var(dim=0) * weight.square()).sum()
         found.append(float(between - flips))
-    return max(0.0, sum(found) / len(found)) ** 0.5
+    return math.sqrt(max(0.0, sum(found) / len(found)))

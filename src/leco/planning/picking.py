@@ -56,7 +56,8 @@ def pick_unlabelled(prepared: "Prepared", count: int, criterion: str) -> Tensor:
         return history.samples[:0]
     suggestion, features = suggestions(known, prepared.head, history.samples[pool])
     generator = seeded(1_000_003 * prepared.seed + 11)
-    return history.samples[pool[_CHOOSERS[criterion](suggestion, features, known.labelled, count, generator)]]
+    chosen = _CHOOSERS[criterion](suggestion, features, known.labelled, count, generator)
+    return history.samples[pool[chosen]]
 
 
 def suggestions(known: "Known", head: "Head", samples: Tensor) -> tuple[Tensor, Tensor]:

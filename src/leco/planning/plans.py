@@ -260,7 +260,7 @@ def _classes(known: Known, curves: Curves, mixture: Mixture) -> list[dict[str, A
 
 
 def _curve(known: Known, curves: Curves, budget: float, costs: Costs) -> list[dict[str, Any]]:
-    """Cost against expected accuracy: LabelNew, RelabelOld and the best mixture, at some budgets around the one given."""
+    """Cost against expected accuracy at some budgets: LabelNew, RelabelOld and the best mixture."""
     found = []
     for share in _CURVE:
         choice = choose(known, curves, share * budget, costs)
@@ -283,5 +283,3 @@ def read_plan(path: Path) -> dict[str, Any]:
     if not all(isinstance(value, int | float) and math.isfinite(value) for value in numbers):
         raise LecoError(f"{path}: is no plan: it lacks its budget, or what was chosen")
     return found
-
-
