@@ -12,6 +12,7 @@ from leco.data.problems import Problems
 from leco.data.table import Table, check_columns
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL
 
 MEANING = {
     "kept": "the same class",
@@ -85,7 +86,10 @@ def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
         for position, version in enumerate(ontology.versions[:last])
         for index, fate in enumerate(_fates(ontology, version.name, to))
     }
-    codes = encode_labels(table, ontology)[0].tolist()
+    codes = [  # also of classes that were removed
+        ontology[version].index(label) if label else NO_LABEL
+        for version, label in zip(table["version"], table["label"], strict=True)
+    ]
     samples, versions = table[table.kind], table["version"]
     there = {
         sample for sample, version, code in zip(samples, versions, codes, strict=True) if version == to and code >= 0

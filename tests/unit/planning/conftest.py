@@ -5,14 +5,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from tests.unit.planning.prepared import prepared
 
 from leco.data.benchmarks import digits
+from leco.planning.plans import Prepared
 
 NEWEST, HISTORY, UNLABELLED, TEST = 120, 120, 12, 60
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
+    return write_own(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """What is measured of them, for tests that only look at it."""
+    return prepared(write_own(tmp_path_factory.mktemp("planned")))
+
+
+def write_own(tmp_path: Path) -> Path:
     bunch = load_digits()
     ontology = digits.ontology()
     ontology.save(tmp_path / "ontology.yaml")

@@ -13,4 +13,6 @@ def prepared(folder: Path, runs: Path | None = None, **options: Any) -> Prepared
     """Measure what `leco plan` would."""
     wanted = experiment(str(folder / "experiment.yaml"), {}, {})
     options = {"draws": 5} | options
-    return prepare(wanted, make_material(wanted, folder), runs or folder / "runs", Machine(), lambda *_: None, **options)
+    return prepare(
+        wanted, make_material(wanted, folder), runs or folder / "runs", Machine(), lambda *_: None, **options
+    )

@@ -16,8 +16,8 @@ from leco.planning.plans import make_plan, read_plan, save_plan, share_out
 from leco.planning.simulate import break_even, labels_after, mixtures
 
 
-def test_a_plan_says_what_to_annotate_and_keeps_to_the_budget(own):
-    found = prepared(own)
+def test_a_plan_says_what_to_annotate_and_keeps_to_the_budget(planned):
+    found = planned
     plan = make_plan(found, 40, Costs(1.0, 0.4, 0.5), "experiment.yaml")
     assert plan["now"]["relabellable"] == HISTORY
     assert plan["now"]["unlabelled"] == UNLABELLED
@@ -69,8 +69,8 @@ def test_the_test_split_is_never_read(own):
     assert make_plan(prepared(own, own / "b"), 40, Costs(), "x") == before
 
 
-def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(own):
-    found = prepared(own)
+def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(planned):
+    found = planned
     cheap, dear = (choose(found.known, found.curves, 40, Costs(1.0, cost)) for cost in (0.1, 5.0))
     assert cheap.best.mixture.relabel == HISTORY
     assert dear.best.mixture.kind == "label-new"
@@ -78,8 +78,8 @@ def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(own):
     assert 0 < worth[1] <= worth[0] <= worth[2] <= 1.5
 
 
-def test_relabelling_moves_a_label_and_labelling_adds_one(own):
-    found = prepared(own)
+def test_relabelling_moves_a_label_and_labelling_adds_one(planned):
+    found = planned
     new, old = (choice for choice in mixtures(found.known, 40, Costs(1.0, 1.0)) if choice.kind != "mixture")
     today = found.curves.today
     after_new, after_old = (labels_after(found.known, today, mixture) for mixture in (new, old))
@@ -89,9 +89,9 @@ def test_relabelling_moves_a_label_and_labelling_adds_one(own):
     torch.testing.assert_close(after_old.old, today.old * (1 - 40 / HISTORY))
 
 
-def test_a_budget_that_buys_nothing_is_refused(own):
+def test_a_budget_that_buys_nothing_is_refused(planned):
     with pytest.raises(LecoError, match="buys nothing: the cheapest annotation costs 0.5"):
-        make_plan(prepared(own), 0.4, Costs(1.0, 0.5), "x")
+        make_plan(planned, 0.4, Costs(1.0, 0.5), "x")
 
 
 def test_too_few_labels_are_refused(own):
