@@ -223,7 +223,9 @@ def picking(prepared: plans.Prepared, truth: Truth, size: int) -> dict[str, floa
 
 def summary(views: list[dict[str, Any]]) -> str:
     """How often actual values are within their intervals, and how much the recommended mixture ever loses."""
-    cases = [case for found in views for case in found["cases"]]
+    # LabelNew is the same whatever relabelling costs: what was trained once is counted once.
+    distinct = [{(case["new"], case["relabel"]): case for case in found["cases"]} for found in views]
+    cases = [case for found in distinct for case in found.values()]
     rules = [rule for found in views for rule in found["rules"]]
     if not cases or not rules:
         return "nothing"

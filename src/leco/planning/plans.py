@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,9 @@ def prepare(
     head = Head(known, _prior(known, seed, folder / "prior.json"))
     learner: Learner = FullTraining(wanted, material, known, store, machine, watch) if full else head
     curves = fit_curves(known, measure(known, learner, draws, seed, folder, tick), seed)
+    if material.evaluated:  # of Mapillary's classes, not all count
+        counts = torch.tensor([name in material.evaluated for name in known.evidence.ontology.newest.handles])
+        curves = replace(curves, observed=curves.observed & counts)
     return Prepared(material, known, curves, extractor, directions, head, full, draws, seed, folder)
 
 
@@ -125,7 +128,7 @@ def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> d
         raise LecoError(f"--budget {budget:g} buys nothing: the cheapest annotation costs {cheapest:g}")
     history = known.history
     now = curves.macc(curves.today)
-    low, high = interval(now + curves.noise)
+    low, high = interval((now + curves.noise).clamp(0, 1))
     count = choice.best.mixture.new + choice.best.mixture.relabel
     return {
         "format": FORMAT,

@@ -88,7 +88,7 @@ def relabelled(known: Known, mixture: Mixture) -> Tensor:
 def outcome(known: Known, curves: Curves, mixture: Mixture) -> Outcome:
     """Expected mean accuracy, and where one training will be in nine of ten cases."""
     values = curves.macc(labels_after(known, curves.today, mixture))
-    low, high = interval(values + curves.noise)
+    low, high = interval((values + curves.noise).clamp(0, 1))
     return Outcome(mixture, float(values.mean()), low, high)
 
 

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from tests.unit.planning.prepared import prepared
 
 from leco.data.benchmarks import digits
+from leco.planning import subsamples
 from leco.planning.plans import Prepared
 
 NEWEST, HISTORY, UNLABELLED, TEST = 120, 120, 12, 60
@@ -16,6 +17,13 @@ NEWEST, HISTORY, UNLABELLED, TEST = 120, 120, 12, 60
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     return write_own(tmp_path)
+
+
+@pytest.fixture
+def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four levels instead of twelve, for tests that measure again and again."""
+    monkeypatch.setattr(subsamples, "NEW_LEVELS", (1.0, 0.5))
+    monkeypatch.setattr(subsamples, "OLD_LEVELS", (1.0, 0.0))
 
 
 @pytest.fixture(scope="session")
