@@ -26,7 +26,7 @@ from leco.experiments.config import experiment
 from leco.experiments.material import Material, make_material
 from leco.experiments.running import Machine
 from leco.models.wide_resnet import WideResNet
-from leco.planning import plans
+from leco.planning import preparing
 from leco.planning.choice import choose
 from leco.planning.costs import Costs
 from leco.planning.features import Extractor
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("benchmark", nargs="?")
     parser.add_argument("--sizes", type=int, nargs="+", default=[800])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=plans.DRAWS)
+    parser.add_argument("--draws", type=int, default=preparing.DRAWS)
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--stage", type=Path, help="folder with model.safetensors of a WRN-16-1")
@@ -115,12 +115,12 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     }
 
 
-def prepared_with(options: argparse.Namespace, wanted: Any, material: Material) -> plans.Prepared:
+def prepared_with(options: argparse.Namespace, wanted: Any, material: Material) -> preparing.Prepared:
     """Measure, with features of a stored stage if one is named."""
     if options.stage:
         extractor = stored(options.stage, material)
-        plans.find_extractor = lambda *_: extractor  # type: ignore[assignment]
-    return plans.prepare(wanted, material, options.runs, Machine(), lambda *_: None, draws=options.draws)
+        preparing.find_extractor = lambda *_: extractor  # type: ignore[assignment]
+    return preparing.prepare(wanted, material, options.runs, Machine(), lambda *_: None, draws=options.draws)
 
 
 def stored(stage: Path, material: Material) -> Extractor:
@@ -137,12 +137,14 @@ def stored(stage: Path, material: Material) -> Extractor:
 class Truth:
     """What the plan does not know: newest labels of everything, samples in reserve, and the test split."""
 
-    def __init__(self, prepared: plans.Prepared, known: Known, reserve: Tensor, test: tuple[Tensor, Tensor]) -> None:
+    def __init__(
+        self, prepared: preparing.Prepared, known: Known, reserve: Tensor, test: tuple[Tensor, Tensor]
+    ) -> None:
         self.prepared, self.known, self.reserve, self.test = prepared, known, reserve, test
         self.seen: dict[tuple[int, int], float] = {}
 
     @classmethod
-    def of(cls, material: Material, prepared: plans.Prepared) -> "Truth":
+    def of(cls, material: Material, prepared: preparing.Prepared) -> "Truth":
         """Read all of it."""
         evidence, newest = prepared.known.evidence, material.versions[-1]
         everything = torch.arange(len(material.pool))
@@ -197,7 +199,7 @@ class Truth:
         return float((torch.bincount(classes, right, minlength=known.num_classes) / counts)[counts > 0].mean())
 
 
-def flip(prepared: plans.Prepared, truth: Truth, size: int) -> dict[str, Any]:
+def flip(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, Any]:
     """LabelNew against RelabelOld at one budget, for several costs of relabelling."""
     budget = size // 2
     new = Mixture(0, budget, 0, 0, budget)
@@ -215,7 +217,7 @@ def flip(prepared: plans.Prepared, truth: Truth, size: int) -> dict[str, Any]:
     }
 
 
-def picking(prepared: plans.Prepared, truth: Truth, size: int) -> dict[str, float]:
+def picking(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, float]:
     """Test mAcc after relabelling a quarter of the history, chosen by each criterion."""
     count = len(prepared.known.history.relabellable) // 4
     return {criterion: truth.after(pick(prepared, count, criterion), 0) for criterion in CRITERIA}

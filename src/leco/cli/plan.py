@@ -12,7 +12,7 @@ from leco.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leco.planning.plans import Prepared
+    from leco.planning.preparing import Prepared
 
 _MOST_ROWS = 30
 
@@ -102,7 +102,7 @@ def prepared_from(
     from leco.experiments.material import make_material
     from leco.experiments.running import Machine
     from leco.experiments.stopping import stoppable
-    from leco.planning.plans import prepare
+    from leco.planning.preparing import prepare
 
     wanted = experiment(source, {"seed": seed, "size": size, "budget": training}, pairs(settings or []))
     material = make_material(wanted, data)

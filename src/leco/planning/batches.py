@@ -18,7 +18,7 @@ from leco.ontology.files import write_text
 from leco.planning.known import Known
 from leco.planning.label_studio import labelling_config, tasks
 from leco.planning.picking import pick, pick_unlabelled, suggestions
-from leco.planning.plans import Prepared, name_of
+from leco.planning.preparing import Prepared
 
 COLUMNS = ("kind", "sample", "old_version", "old_label", "choices", "suggestion", "probability")
 ANSWERS = ("label", "annotator", "time")  # to be filled in
@@ -52,7 +52,7 @@ def make_batch(prepared: Prepared, manifest: Manifest, new: int, relabel: int, c
     found = []
     for number, sample in enumerate(samples.tolist()):
         label = int(known.history.label[place[sample]])
-        version, name = ("", "") if label == UNLABELLED else name_of(known, label)
+        version, name = ("", "") if label == UNLABELLED else known.name(label)
         likeliest = int(said[number].argmax())
         found.append(
             Question(

@@ -56,6 +56,12 @@ class Known:
         pairs = _distinct(torch.stack([self.sample[chosen], self.classes[chosen]], dim=1))[0]
         return torch.bincount(pairs[:, 1], minlength=self.num_classes).double()
 
+    def name(self, label: int) -> tuple[str, str]:
+        """Version and class of a row of evidence."""
+        offsets = self.evidence.offsets
+        version = max((name for name in offsets if offsets[name] <= label), key=lambda name: offsets[name])
+        return version, self.evidence.ontology[version].handle(label - offsets[version])
+
     def guesses(self, rows: Tensor) -> Tensor:
         """(n, c) how likely each newest class is, given the old label of a row and how frequent classes are."""
         likely = self.evidence.gather(self.labels[rows]).double().exp() * (self.labelled + 1)

@@ -11,12 +11,12 @@ from leco.errors import LecoError, nearest
 from leco.methods.refinement import condition
 from leco.planning.heads import logits
 from leco.planning.known import HISTORY, NEWEST
-from leco.planning.plans import share_out
+from leco.planning.shares import share_out
 
 if TYPE_CHECKING:
     from leco.planning.known import Known
     from leco.planning.measuring import Head
-    from leco.planning.plans import Prepared
+    from leco.planning.preparing import Prepared
 
 CRITERIA = ("random", "uncertain", "diverse", "balanced", "mixed")
 MEANING = {
@@ -57,7 +57,8 @@ def pick_unlabelled(prepared: "Prepared", count: int, criterion: str) -> Tensor:
     suggestion, features = suggestions(known, prepared.head, history.samples[pool])
     generator = seeded(1_000_003 * prepared.seed + 11)
     chosen = _CHOOSERS[criterion](suggestion, features, known.labelled, count, generator)
-    return history.samples[pool[chosen]]
+    found: Tensor = history.samples[pool[chosen]]
+    return found
 
 
 def suggestions(known: "Known", head: "Head", samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +78,8 @@ def suggestions(known: "Known", head: "Head", samples: Tensor) -> tuple[Tensor, 
 
 def entropy(probs: Tensor) -> Tensor:
     """In nats."""
-    return torch.special.entr(probs).sum(dim=1)
+    found: Tensor = torch.special.entr(probs).sum(dim=1)
+    return found
 
 
 def _random(probs: Tensor, features: Tensor, have: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +10,16 @@ import torch
 from torch import Tensor
 
 from leco.errors import LecoError
-from leco.experiments.config import Experiment
-from leco.experiments.material import Material
-from leco.experiments.running import Machine, Watch
-from leco.experiments.store import Store
 from leco.ontology.files import read_json, write_text
 from leco.planning.choice import choose
 from leco.planning.costs import Costs, check
-from leco.planning.curves import Curves, fit_curves
-from leco.planning.features import Directions, Extractor, find_extractor
-from leco.planning.full import FullTraining
-from leco.planning.gathering import gather_known
+from leco.planning.curves import Curves
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
-from leco.planning.measuring import Head, Learner, choose_prior, measure
-from leco.planning.simulate import (
-    Mixture,
-    Outcome,
-    break_even,
-    interval,
-    labels_after,
-    new_labels,
-    relabelled,
-)
+from leco.planning.preparing import Prepared
+from leco.planning.shares import relabel_counts
+from leco.planning.simulate import Mixture, Outcome, break_even, interval, labels_after, new_labels, relabelled
 
 FORMAT = 1
-DRAWS = 10
-FEWEST_SAMPLES = 10
 _CURVE = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # of the budget, in the report's figure
 _LARGEST_FILE = 10_000_000
 
@@ -50,72 +32,6 @@ ASSUMES = (
 )
 ASSUMES_HEAD = "a linear head on frozen features learns as the real training does; --full trains for real"
 ASSUMES_PIXELS = "whole images are annotated, at one price; a class counts an image once, and accuracy is over pixels"
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """What a plan is made of, for any budget and costs."""
-
-    material: Material
-    known: Known
-    curves: Curves
-    extractor: Extractor
-    directions: Directions
-    head: Head  # on frozen features: what suggests labels
-    full: bool
-    draws: int
-    seed: int
-    folder: Path
-
-
-def prepare(
-    wanted: Experiment,
-    material: Material,
-    runs: Path,
-    machine: Machine,
-    watch: Watch,
-    backbone: str | None = None,
-    full: bool = False,
-    draws: int = DRAWS,
-    tick: Callable[[], object] = lambda: None,
-) -> Prepared:
-    """Measure the learning curves, or take what was measured before from `runs/plans`."""
-    store, seed = Store(runs), wanted.seed
-    extractor = find_extractor(wanted, material, store, backbone, machine, watch)
-    known, directions = gather_known(material, extractor, seed)
-    _check_enough(known, material)
-    key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
-    folder = runs / "plans" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
-    head = Head(known, _prior(known, seed, folder / "prior.json"))
-    learner: Learner = FullTraining(wanted, material, known, store, machine, watch) if full else head
-    curves = fit_curves(known, measure(known, learner, draws, seed, folder, tick), seed)
-    if material.evaluated:  # of Mapillary's classes, not all count
-        counts = torch.tensor([name in material.evaluated for name in known.evidence.ontology.newest.handles])
-        curves = replace(curves, observed=curves.observed & counts)
-    return Prepared(material, known, curves, extractor, directions, head, full, draws, seed, folder)
-
-
-def _check_enough(known: Known, material: Material) -> None:
-    count, version = len(known.samples(NEWEST)), material.versions[-1]
-    if count < FEWEST_SAMPLES:
-        raise LecoError(f"{count} training samples are labelled in {version}: a curve needs {FEWEST_SAMPLES} at least")
-    if int((known.labelled > 0).sum()) < 2:
-        raise LecoError(f"all training samples labelled in {version} are of one class: there is no accuracy to plan")
-
-
-def _prior(known: Known, seed: int, path: Path) -> float:
-    if path.is_file():
-        found = read_json(path, _LARGEST_FILE)
-        if not isinstance(found, dict) or not isinstance(found.get("prior"), float):
-            raise LecoError(f"{path}: is damaged; delete it, and it is found anew")
-        return float(found["prior"])
-    prior = choose_prior(known, seed)
-    write_text(path, json.dumps({"prior": prior}) + "\n")
-    return prior
 
 
 def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> dict[str, Any]:
@@ -199,43 +115,6 @@ def _told(found: Outcome) -> dict[str, Any]:
 def _break_even(known: Known, curves: Curves, count: int) -> dict[str, float] | None:
     found = break_even(known, curves, count)
     return None if found is None else dict(zip(("ratio", "low", "high"), found, strict=True))
-
-
-def relabel_counts(known: Known, mixture: Mixture, costs: Costs) -> list[dict[str, Any]]:
-    """How many samples of each old class to relabel: in proportion to how many there are."""
-    history = known.history
-    pool = history.relabellable
-    labels, counts = history.label[pool].unique(return_counts=True)  # type: ignore[no-untyped-call]
-    shares = share_out(mixture.relabel, counts)
-    each = costs.of_relabelling(history.open)
-    rows = []
-    for label, count, of in zip(labels.tolist(), shares, counts.tolist(), strict=True):
-        version, name = name_of(known, label)
-        cost = float(each[pool][history.label[pool] == label].mean())
-        rows.append({"version": version, "class": name, "count": count, "of": of, "cost": cost})
-    return rows
-
-
-def share_out(total: int, counts: Tensor) -> list[int]:
-    """Whole numbers that sum to `total`, in proportion to `counts` and none above its own (largest remainders).
-
-    >>> share_out(5, torch.tensor([10, 10, 1]))
-    [3, 2, 0]
-    """
-    if not len(counts):
-        return []
-    exact = counts.double() * (min(total, int(counts.sum())) / float(counts.sum()))
-    whole = exact.floor()
-    missing = round(float(exact.sum() - whole.sum()))
-    whole[(exact - whole).argsort(descending=True, stable=True)[:missing]] += 1
-    return [int(number) for number in whole.tolist()]
-
-
-def name_of(known: Known, label: int) -> tuple[str, str]:
-    """Version and class of a row of evidence."""
-    offsets = known.evidence.offsets
-    version = max((name for name in offsets if offsets[name] <= label), key=lambda name: offsets[name])
-    return version, known.evidence.ontology[version].handle(label - offsets[version])
 
 
 def _classes(known: Known, curves: Curves, mixture: Mixture) -> list[dict[str, Any]]:

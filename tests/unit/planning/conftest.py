@@ -9,7 +9,7 @@ from tests.unit.planning.prepared import prepared
 
 from leco.data.benchmarks import digits
 from leco.planning import subsamples
-from leco.planning.plans import Prepared
+from leco.planning.preparing import Prepared
 
 NEWEST, HISTORY, UNLABELLED, TEST = 120, 120, 12, 60
 

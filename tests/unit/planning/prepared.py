@@ -6,7 +6,7 @@ from typing import Any
 from leco.experiments.config import experiment
 from leco.experiments.material import make_material
 from leco.experiments.running import Machine
-from leco.planning.plans import Prepared, prepare
+from leco.planning.preparing import Prepared, prepare
 
 
 def prepared(folder: Path, runs: Path | None = None, **options: Any) -> Prepared:

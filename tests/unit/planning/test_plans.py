@@ -12,7 +12,8 @@ from leco.planning import measuring
 from leco.planning.choice import choose
 from leco.planning.costs import Costs
 from leco.planning.measuring import Head
-from leco.planning.plans import make_plan, read_plan, save_plan, share_out
+from leco.planning.plans import make_plan, read_plan, save_plan
+from leco.planning.shares import share_out
 from leco.planning.simulate import break_even, labels_after, mixtures
 
 
