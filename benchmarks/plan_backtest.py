@@ -33,7 +33,6 @@ from leco.planning.features import Extractor
 from leco.planning.gathering import rows_of
 from leco.planning.heads import logits
 from leco.planning.known import HISTORY, NEWEST, Known
-from leco.planning.measuring import Head
 from leco.planning.picking import CRITERIA, pick
 from leco.planning.simulate import Mixture, break_even, outcome
 
@@ -192,7 +191,7 @@ class Truth:
             part=torch.cat([self.known.part[fine], known.part[still_old]]),
             pixel=torch.cat([self.known.pixel[fine], known.pixel[still_old]]),
         )
-        head = Head(merged, self.prepared.head.prior).fit(merged.samples(NEWEST), merged.samples(HISTORY))
+        head = replace(self.prepared.head, known=merged).fit(merged.samples(NEWEST), merged.samples(HISTORY))
         features, classes = self.test
         right = (logits(head, features).argmax(dim=1) == classes).double()
         counts = torch.bincount(classes, minlength=known.num_classes)

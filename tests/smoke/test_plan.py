@@ -8,6 +8,14 @@ import pytest
 from tests.commands import assert_refused, leco
 
 from leco.data.benchmarks import mapillary, registry
+from leco.planning import subsamples
+
+
+@pytest.fixture(autouse=True)
+def _few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four levels instead of twelve."""
+    monkeypatch.setattr(subsamples, "NEW_LEVELS", (1.0, 0.5))
+    monkeypatch.setattr(subsamples, "OLD_LEVELS", (1.0, 0.0))
 
 
 def test_images_get_the_features_of_the_model_before_and_test_is_not_touched(tmp_path):

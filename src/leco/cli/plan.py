@@ -51,7 +51,7 @@ def plan(
     cost_collect: Annotated[float, typer.Option(help="Of collecting a new sample, on top.")] = 0.0,
     full: Annotated[bool, typer.Option("--full", help="Train for real instead of a head on frozen features.")] = False,
     backbone: Backbone = None,
-    draws: Draws = 10,
+    draws: Draws = 5,
     seed: Seed = None,
     size: Size = None,
     training: Training = None,
@@ -81,7 +81,9 @@ def plan(
         typer.echo(json.dumps(made, ensure_ascii=False, indent=1))
         return
     _print_plan(made)
-    typer.echo(f"kept in {kept}; next: leco batch export {source} --plan {output or kept} -o batch")
+    typer.echo(f"kept in {kept}")
+    if Path(source).is_file():  # own data, which somebody can label
+        typer.echo(f"next: leco batch export {source} --plan {output or kept} -o batch")
 
 
 def prepared_from(

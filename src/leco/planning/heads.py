@@ -18,7 +18,7 @@ def fit_head(features: Tensor, labels: Tensor, weights: Tensor, evidence: Eviden
     """
     head = torch.zeros(features.shape[1] + 1, evidence.num_classes, requires_grad=True)
     optimiser = torch.optim.LBFGS(
-        [head], max_iter=_STEPS, history_size=10, tolerance_change=1e-7, line_search_fn="strong_wolfe"
+        [head], max_iter=_STEPS, history_size=10, tolerance_change=1e-6, line_search_fn="strong_wolfe"
     )
     total = float(weights.sum())
 
@@ -43,12 +43,13 @@ def logits(head: Tensor, features: Tensor) -> Tensor:
     return F.linear(features, head[:-1].T, head[-1])
 
 
-def label_weights(is_history: Tensor) -> Tensor:
-    """Rows of history count less where they are many, as in the paper's batches (K = M): together as much as the new.
+def history_weight(new: int, old: int) -> float:
+    """What a row of history counts: less where they are many, as in the paper's batches (K = M).
 
-    >>> label_weights(torch.tensor([False, True, True]))
-    tensor([1.0000, 0.5000, 0.5000])
+    Together they weigh no more than the new ones. It is fixed for all subsamples of the same data, or history would
+    count for less where new labels are few, just when it is needed most.
+
+    >>> history_weight(100, 400)
+    0.25
     """
-    old = int(is_history.sum())
-    new = len(is_history) - old
-    return torch.ones(len(is_history)).masked_fill(is_history, min(1.0, new / max(old, 1)))
+    return min(1.0, new / max(old, 1))

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from leco.errors import LecoError
 from leco.ontology.files import read_json, write_text
-from leco.planning.heads import fit_head, label_weights, logits
+from leco.planning.heads import fit_head, history_weight, logits
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
 from leco.planning.subsamples import Draw, Level, draw, levels
 
 PRIORS = (0.03, 0.1, 0.3, 1.0)
 _LARGEST_FILE = 50_000_000
+_LEAST_SPREAD = 0.003  # of mAcc between trainings: few draws may show none
 
 
 class Learner(Protocol):
@@ -40,17 +41,24 @@ class Head:
 
     known: Known
     prior: float
+    history_weight: float
+
+    @classmethod
+    def on(cls, known: Known, prior: float) -> "Head":
+        """The head for what is known."""
+        new, old = (int((known.part == part).sum()) for part in (NEWEST, HISTORY))
+        return cls(known, prior, history_weight(new, old))
 
     @property
     def name(self) -> str:
         """What it depends on besides the data."""
-        return f"head, prior {self.prior:g}"
+        return f"head, prior {self.prior:g}, history {self.history_weight:g}"
 
     def fit(self, newest: Tensor, history: Tensor) -> Tensor:
         """The head for these samples, with the labels that are known of them."""
         known = self.known
         rows = known.rows(torch.cat([newest, history]))
-        weights = label_weights(known.part[rows] == HISTORY)
+        weights = torch.ones(len(rows)).masked_fill(known.part[rows] == HISTORY, self.history_weight)
         return fit_head(known.features[rows], known.labels[rows], weights, known.evidence, self.prior)
 
     def predict(self, newest: Tensor, history: Tensor, rows: Tensor) -> Tensor:
@@ -64,7 +72,7 @@ def choose_prior(known: Known, seed: int) -> float:
     rows = known.rows(first.held_out)
 
     def score(prior: float) -> float:
-        right = Head(known, prior).predict(first.newest, first.history, rows) == known.classes[rows]
+        right = Head.on(known, prior).predict(first.newest, first.history, rows) == known.classes[rows]
         return _mean_over_classes(right, known.classes[rows], known.num_classes)
 
     return max(PRIORS, key=score)
@@ -147,11 +155,11 @@ def _spread(trials: Sequence[Tensor], classes: Tensor) -> float:
     """
     counts = torch.bincount(classes) if len(classes) else torch.zeros(0)
     if trials[0].shape[0] < 3 or not len(counts):
-        return 0.0
+        return _LEAST_SPREAD
     weight = 1 / counts[classes].double() / int((counts > 0).sum())
     found = []
     for hits in trials:  # (draws, samples)
         between = (hits * weight).sum(dim=1).var()
         flips = (hits.var(dim=0) * weight.square()).sum()
         found.append(float(between - flips))
-    return math.sqrt(max(0.0, sum(found) / len(found)))
+    return max(_LEAST_SPREAD, math.sqrt(max(0.0, sum(found) / len(found))))

@@ -162,6 +162,6 @@ def read_plan(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise LecoError(f"{path}: is no plan of this version of leco; make it anew with `leco plan`")
     numbers = [found.get("budget"), *(found.get("chosen", {}).get(key) for key in ("new", "relabel", "macc"))]
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in numbers):
+    if not all(isinstance(value, int | float) and math.isfinite(value) and value >= 0 for value in numbers):
         raise LecoError(f"{path}: is no plan: it lacks its budget, or what was chosen")
     return found

@@ -22,7 +22,7 @@ from leco.planning.known import NEWEST, Known
 from leco.planning.measuring import Head, Learner, choose_prior, measure
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
-DRAWS = 10
+DRAWS = 5  # every newest sample is held out once
 FEWEST_SAMPLES = 10
 _LARGEST_FILE = 1_000
 
@@ -65,7 +65,7 @@ def prepare(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
-    head = Head(known, _prior(known, seed, folder / "prior.json"))
+    head = Head.on(known, _prior(known, seed, folder / "prior.json"))
     learner: Learner = FullTraining(wanted, material, known, store, machine, watch) if full else head
     curves = fit_curves(known, measure(known, learner, draws, seed, folder, tick), seed)
     if material.evaluated:  # of Mapillary's classes, not all count

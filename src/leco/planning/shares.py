@@ -27,6 +27,7 @@ def relabel_counts(known: Known, mixture: Mixture, costs: Costs) -> list[dict[st
 def share_out(total: int, counts: Tensor) -> list[int]:
     """Whole numbers that sum to `total`, in proportion to `counts` and none above its own (largest remainders).
 
+    >>> import torch
     >>> share_out(5, torch.tensor([10, 10, 1]))
     [3, 2, 0]
     """

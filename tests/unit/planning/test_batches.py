@@ -123,6 +123,7 @@ def test_answers_come_back_with_version_annotator_and_time_and_conflicts_are_lis
     assert (manifest.labels["v1"][index], manifest.labels["v2"][index]) == (0, 8)
 
 
+@pytest.mark.usefixtures("few_levels")
 def test_a_batch_goes_out_and_comes_back_as_csv(own):
     options = ["--runs", "runs", "--draws", 5]
     planned = leco(

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from leco.data.benchmarks import digits
 from leco.planning.features import Directions
-from leco.planning.heads import fit_head, label_weights, logits
+from leco.planning.heads import fit_head, history_weight, logits
 
 
 @pytest.fixture
@@ -39,9 +39,8 @@ def test_old_labels_teach_the_old_distinction(blobs):
 
 
 def test_history_weighs_no_more_than_what_is_new():
-    many = label_weights(torch.tensor([False] * 10 + [True] * 40))
-    assert many[10:].sum() == many[:10].sum() == 10
-    assert label_weights(torch.tensor([False] * 10 + [True] * 4)).tolist() == [1] * 14
+    assert 40 * history_weight(10, 40) == 10
+    assert history_weight(10, 4) == history_weight(10, 0) == 1
 
 
 def test_directions_keep_what_varies_and_scale_it():
