@@ -8,7 +8,7 @@ import pytest
 import leco
 
 # From the top down: a layer may import those after it, and itself.
-LAYERS = ["cli", "reports", "estimator", "experiments", "deployment", "training", "evaluation"]
+LAYERS = ["cli", "reports", "planning", "estimator", "experiments", "deployment", "training", "evaluation"]
 LAYERS += ["methods", "models", "data", "ontology"]
 ROOT = Path(leco.__file__).parent
 

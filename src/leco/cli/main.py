@@ -6,13 +6,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from leco.cli import data, ontology, runs
+from leco.cli import batch, data, ontology, runs
 from leco.cli.bundles import bundle, export, upgrade
 from leco.cli.check import check
 from leco.cli.evaluate import evaluate
 from leco.cli.grid import grid
 from leco.cli.init import init
 from leco.cli.paper import paper
+from leco.cli.plan import plan
 from leco.cli.predict import predict
 from leco.cli.report import report
 from leco.cli.run import run
@@ -30,11 +31,13 @@ app = typer.Typer(
 app.add_typer(ontology.app, name="ontology")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
+app.add_typer(batch.app, name="batch")
 app.command()(init)
 app.command()(check)
 app.command()(run)
 app.command()(grid)
 app.command()(paper)
+app.command()(plan)
 app.command()(report)
 app.command()(bundle)
 app.command()(predict)

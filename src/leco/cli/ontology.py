@@ -1,4 +1,4 @@
-"""`leco ontology`: check, diff, draw, infer."""
+"""`leco ontology`: check, diff, draw, infer, migrate."""
 
 import json
 from collections import Counter
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from leco.cli.migrate import migrate
 from leco.cli.tables import print_table
 from leco.errors import LecoError, nearest
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from leco.ontology.changes import Change
     from leco.ontology.infer import CoLabels, Parent
 
-app = typer.Typer(help="Check, compare, draw and infer label ontologies.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Check, compare, draw and infer label ontologies, and carry labels over.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+app.command()(migrate)
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False, readable=False)

@@ -45,4 +45,5 @@ def report(
         seeds = len(part.section.seeds)
         about = f"{len(part.section.records):,} stages, {seeds} seed{'s' * (seeds != 1)}"
         typer.echo(f"{part.title}: {about}" + (f"; conclusions: {counts}" if verdicts else ""))
-    typer.echo(f"{made.stages:,} stages, written to {output}")
+    plans = f" and {len(made.plans):,} plan{'s' * (len(made.plans) != 1)}" if made.plans else ""
+    typer.echo(f"{made.stages:,} stages{plans}, written to {output}")

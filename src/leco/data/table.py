@@ -1,6 +1,7 @@
 """The rows of a manifest as text: CSV, JSONL and Parquet read alike."""
 
 import csv
+import io
 import json
 import reprlib
 from collections import Counter
@@ -11,8 +12,9 @@ from typing import Any
 
 from leco.data.problems import Fault, Problem
 from leco.errors import LecoError, nearest
+from leco.ontology.files import write_text
 
-COLUMNS = ("image", "features", "label", "mask", "version", "split", "period")
+COLUMNS = ("image", "features", "label", "mask", "version", "split", "period", "annotator", "time")
 _MOST_COLUMNS = 1_000
 _ENDINGS = (".csv", ".jsonl", ".parquet")
 
@@ -53,6 +55,21 @@ class Table:
         """Say that the row at a position has a fault, in a file other than its input if one is named."""
         file = file or self[self.kind][place]
         return Problem(self.row(place), file, fault.message, fault.kind, place, fault.remedy)
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write all columns as CSV or JSONL, whole or not at all."""
+    names = list(table.columns)
+    records = list(zip(*table.columns.values(), strict=True))
+    if path.suffix.lower() == ".csv":
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([names, *records])
+        write_text(path, text.getvalue())
+    elif path.suffix.lower() == ".jsonl":
+        lines = [json.dumps(dict(zip(names, record, strict=True)), ensure_ascii=False) for record in records]
+        write_text(path, "".join(f"{line}\n" for line in lines))
+    else:
+        raise LecoError(f"{path}: the ending says which format is meant; valid: .csv, .jsonl")
 
 
 def read_table(path: Path) -> tuple[Table, list[Problem]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from leco.deployment import markdown as md
 from leco.reports.conclusions import MARGIN, Finding
+from leco.reports.plans import PlannedClass
 from leco.reports.report import Part, Report
 from leco.reports.tables import Entry, Table, entry
 
@@ -71,8 +72,24 @@ def to_markdown(report: Report) -> str:
             ]
             lines += md.table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
             lines += ["", f"{TESTED}.", ""]
+    for plan in report.plans:
+        lines += [f"## {md.plain(plan.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in plan.facts), ""]
+        headings = ["class", "labelled", "+ new", "+ relabelled", "now, %", "expected, %", "90 % interval"]
+        lines += [*md.table(headings, 1, (_md_planned(row) for row in plan.classes)), ""]
     lines += [f"- left out: {md.plain(problem)}" for problem in report.problems]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _md_planned(row: PlannedClass) -> list[str]:
+    cells = [md.plain(row.name), str(row.labelled), f"{row.new:.1f}", f"{row.relabel:.1f}"]
+    if row.accuracy is None or row.expected is None or row.low is None or row.high is None:
+        return [*cells, GAP, GAP, GAP]
+    return [
+        *cells,
+        f"{100 * row.accuracy:.1f}",
+        f"{100 * row.expected:.1f}",
+        f"{100 * row.low:.1f} to {100 * row.high:.1f}",
+    ]
 
 
 def _md_cells(table: Table) -> Iterable[list[str]]:

@@ -25,6 +25,7 @@ from leco.reports.details import (
     overlay_of,
 )
 from leco.reports.formats import LEGEND, SHARE, TESTED, cell_text, count_text, gain_text, more
+from leco.reports.plans import PlanPart
 from leco.reports.report import METRICS, Part, Report
 from leco.reports.sections import Key, Section
 
@@ -74,7 +75,15 @@ def to_html(report: Report) -> str:
     environment.globals.update(cell_text=cell_text, count_text=count_text, gain_text=gain_text, more=more)
     environment.globals.update(legend=LEGEND, share=SHARE, tested=TESTED, marks=_MARKS)
     shown = [(part, _extras(part, report.runs)) for part in report.parts]
-    return environment.get_template("report.html").render(report=report, parts=shown)
+    plans = [(plan, _cost_curve(plan)) for plan in report.plans]
+    return environment.get_template("report.html").render(report=report, parts=shown, plans=plans)
+
+
+def _cost_curve(plan: PlanPart) -> Figure:
+    caption = (
+        "Bands: 90 % intervals of one training. best: the mixture with the highest expected accuracy at each cost."
+    )
+    return Figure("Cost against expected accuracy", caption, _svg(plots.costs(plan.curve, plan.chosen)))
 
 
 def _extras(part: Part, runs: Path) -> Extras:

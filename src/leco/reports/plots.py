@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leco.reports.details import ClassScore, Mistakes, Point
+from leco.reports.plans import Point as PlanPoint
 
 # Okabe and Ito's colours, without those that are lost on white or on black; a line style and a marker for each.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
@@ -92,6 +93,23 @@ def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
     axes.set_yticks(range(len(names)), [_short(name) for name in reversed(names)])
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of what was tested")
+    _legend(figure, axes)
+    return _written(figure)
+
+
+def costs(lines: Mapping[str, Sequence[PlanPoint]], chosen: PlanPoint) -> str:
+    """Cost against expected accuracy with its interval, a line for each strategy, and the chosen point."""
+    figure, axes = _figure(3.4)
+    for number, (name, points) in enumerate(lines.items()):
+        ordered = sorted(points, key=lambda point: point.cost)
+        x = [point.cost for point in ordered]
+        _line(axes, number, x, [100 * point.macc for point in ordered], name)
+        low, high = ([100 * getattr(point, end) for point in ordered] for end in ("low", "high"))
+        axes.fill_between(x, low, high, color=_COLOURS[number % 6], alpha=0.12, linewidth=0)
+    ring = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "markeredgecolor": _INK, "linestyle": "none"}
+    axes.plot([chosen.cost], [100 * chosen.macc], markeredgewidth=1.6, label="chosen", **ring)
+    axes.set_xlabel("cost")
+    axes.set_ylabel("expected mAcc, %")
     _legend(figure, axes)
     return _written(figure)
 

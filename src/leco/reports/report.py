@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leco.reports.conclusions import Finding, findings
+from leco.reports.plans import PlanPart, read_plans
 from leco.reports.sections import Section, sections
 from leco.reports.stored import Record, Stored
 from leco.reports.tables import Table, tables
 
 METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 _SHOWN = ("model", "steps", "batch_size", "weight_decay", "momentum", "schedule", "average", "evaluate_every")
+
+PLANNED = "-plan"  # how the fingerprint of a plan's own material ends
 
 _TASKS = {
     **{"cifar": "classification", "inat": "classification", "digits": "classification"},
@@ -38,11 +41,14 @@ class Report:
     stages: int
     parts: tuple[Part, ...]
     problems: tuple[str, ...]
+    plans: tuple[PlanPart, ...] = ()
 
 
 def make_report(stored: Stored) -> Report:
     """Everything a report says, from stored stages alone."""
-    found = sections(stored.records)
+    # What `leco plan` trained was never tested, and stands in its plan.
+    records = [record for record in stored.records if not record.material.endswith(PLANNED)]
+    found = sections(records)
     names = Counter(section.benchmark for section in found)
     seen = Counter[str]()
     parts = []
@@ -58,7 +64,8 @@ def make_report(stored: Stored) -> Report:
                 tuple(findings(section)) if section.last else (),
             )
         )
-    return Report(stored.runs, len(stored.records), tuple(parts), stored.problems)
+    plans, unread = read_plans(stored.runs)
+    return Report(stored.runs, len(records), tuple(parts), (*stored.problems, *unread), plans)
 
 
 def _facts(section: Section) -> Iterable[tuple[str, str]]:

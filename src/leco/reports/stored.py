@@ -105,7 +105,7 @@ def stage_folders(runs: Path) -> list[Path]:
 def require_store(runs: Path) -> Store:
     """The store in a folder, which must be one."""
     store = Store(runs)
-    if not store.stages.is_dir() and not store.partial.is_dir():
+    if not any(folder.is_dir() for folder in (store.stages, store.partial, runs / "plans")):
         raise LecoError(f"{runs}: holds no runs: there is neither {store.stages} nor {store.partial}")
     return store
 

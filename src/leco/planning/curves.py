@@ -1,0 +1,211 @@
+"""Learning curves of every class: accuracy against how many labels it has, new and old, with what is uncertain.
+
+Class c has E labels: its newest ones, n, and old ones, m, which are worth less. Two ways in which they may count:
+
+    added      E = n + worth m
+    multiplied E = n^(1 - worth) (n + m)^worth      the coarse distinction is learnt from all, the fine from the new
+
+With u = E / (E of today), accuracy is a + b (1 - u^-power) / power: a power law that is a today and has the slope b
+per unit of log u; power 0 is a + b log u. `kind`, `worth` and `power` are shared by all classes and found by least
+squares on the mean; a and b are a class's own, drawn towards the mean as far as its own data are too few (empirical
+Bayes). All of it is repeated on bootstrap samples of the rows that were looked at.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from leco.data.periods import seeded
+from leco.planning.known import Known
+from leco.planning.measuring import Measured
+
+KINDS = ("added", "multiplied")
+WORTHS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
+POWERS = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5)
+REPEATS = 400
+_FEWEST = 0.5  # labels of a class that has none
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """How many labels each class has."""
+
+    new: Tensor  # (c,)
+    old: Tensor  # (c,) as shares of a whole label: what the old label says of it
+
+    def effective(self, kind: str, worth: float) -> Tensor:
+        """The number of labels that these are worth."""
+        new = self.new.clamp(min=_FEWEST)
+        if kind == "added":
+            return new + worth * self.old
+        return new ** (1 - worth) * (new + self.old) ** worth
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all classes share."""
+
+    kind: str
+    worth: float
+    power: float
+
+    def progress(self, labels: Labels, today: Labels) -> Tensor:
+        """(c,) how far along its curve each class is: 0 today."""
+        ratio = (labels.effective(self.kind, self.worth) / today.effective(self.kind, self.worth)).log()
+        return ratio if self.power == 0 else -torch.expm1(-self.power * ratio) / self.power
+
+
+SHAPES = tuple(
+    Shape(kind, worth, power)
+    for kind, worth, power in product(KINDS, WORTHS, POWERS)
+    if worth > 0 or kind == KINDS[0]  # both are the same without worth
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Curves of all classes, many times: once for every bootstrap sample."""
+
+    today: Labels
+    shapes: tuple[Shape, ...]  # of each repeat
+    level: Tensor  # (repeats, c) accuracy today
+    slope: Tensor  # (repeats, c)
+    observed: Tensor  # (c,) which classes were looked at at all: mAcc is over these
+    spread: float  # standard deviation of mAcc between trainings
+
+    def accuracy(self, labels: Labels) -> Tensor:
+        """(repeats, c) expected accuracy of every class with these labels."""
+        progress = {shape: shape.progress(labels, self.today) for shape in set(self.shapes)}
+        along = torch.stack([progress[shape] for shape in self.shapes])
+        return (self.level + self.slope * along).clamp(0, 1)
+
+    def macc(self, labels: Labels) -> Tensor:
+        """(repeats,) expected mean accuracy."""
+        return self.accuracy(labels)[:, self.observed].mean(dim=1)
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """(repeats,) how far one training is off the curve: the same draws for every question."""
+        return self.spread * torch.randn(len(self.shapes), generator=seeded(20), dtype=torch.double)
+
+
+def fit_curves(known: Known, measured: Measured, seed: int) -> Curves:
+    """Fit all curves, once for every bootstrap sample."""
+    today = labels_today(known)
+    told = [
+        Labels(today.new * float(share), today.old * level.old)
+        for share, level in zip(measured.shares, measured.levels, strict=True)
+    ]
+    classes = known.classes[measured.rows]
+    counts = torch.bincount(classes, minlength=known.num_classes).double()
+    observed = counts > 0
+    weights = _bootstrap(known.sample[measured.rows], classes, seed)
+    hits = torch.stack(
+        [_per_class(weights, measured.right[:, level], classes, known.num_classes) for level in range(len(told))]
+    )
+    totals = _per_class(weights, torch.ones(len(classes)).double(), classes, known.num_classes)
+    accuracy = (hits / totals.clamp(min=1e-9)).where(totals > 0, torch.nan)  # (l, repeats, c)
+    jitter = torch.randn(accuracy.shape[:2], generator=seeded(seed + 1), dtype=torch.double)
+    jitter[:, 0] = 0  # the first repeat is the data as they are
+    means = _widened(accuracy[:, :, observed].nanmean(dim=2), counts[observed])
+    means = means + jitter * measured.spread / math.sqrt(measured.draws)
+    along = {shape: torch.stack([shape.progress(labels, today) for labels in told]) for shape in SHAPES}  # (l, c)
+    best, level, slope = _fit_means(means, {shape: x[:, observed].mean(dim=1) for shape, x in along.items()})
+    shapes = tuple(SHAPES[index] for index in best.tolist())
+    own = torch.stack([along[shape] for shape in shapes], dim=1)  # (l, repeats, c)
+    levels, slopes = _fit_classes(accuracy, own, level, slope, counts)
+    return Curves(today, shapes, levels, slopes, observed, measured.spread)
+
+
+def labels_today(known: Known) -> Labels:
+    """What every class has; history whose old label leaves one class is as good as new."""
+    history = known.history
+    sure = history.open == 0
+    return Labels(known.labelled + history.expected[sure].sum(dim=0), history.informed[~sure].sum(dim=0))
+
+
+def _bootstrap(samples: Tensor, classes: Tensor, seed: int) -> Tensor:
+    """(repeats, rows) how often each row counts: samples are drawn anew, within their class if they have one row.
+
+    The first repeat is the data as they are.
+    """
+    unique, position = samples.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    generator = seeded(seed)
+    if len(unique) < len(samples):  # images of many pixels
+        drawn = torch.randint(len(unique), (REPEATS, len(unique)), generator=generator)
+        weights = torch.zeros(REPEATS, len(unique)).scatter_add_(1, drawn, torch.ones(drawn.shape))
+        weights[0] = 1
+        return weights[:, position].double()
+    counts = torch.bincount(classes)
+    starts = counts.cumsum(0) - counts
+    order = classes.argsort(stable=True)
+    of_class = classes[order]
+    place = (
+        (torch.rand(REPEATS, len(classes), generator=generator) * counts[of_class]).long().clamp(max=counts.max() - 1)
+    )
+    place = torch.minimum(place, counts[of_class] - 1)
+    drawn = order[starts[of_class] + place]
+    weights = torch.zeros(REPEATS, len(classes)).scatter_add_(1, drawn, torch.ones(drawn.shape))
+    weights[0] = 1
+    return weights.double()
+
+
+def _per_class(weights: Tensor, values: Tensor, classes: Tensor, num_classes: int) -> Tensor:
+    """(repeats, c) weighted sums."""
+    return torch.zeros(len(weights), num_classes).double().index_add(1, classes, weights * values)
+
+
+def _widened(means: Tensor, counts: Tensor) -> Tensor:
+    """Bootstrap means with the deviations that they should have: of n samples a bootstrap shows (n - 1) / n."""
+    factor = (counts / (counts - 1).clamp(min=0.5)).mean().sqrt() if len(counts) > 1 else torch.ones(())
+    return means[:, :1] + (means - means[:, :1]) * factor
+
+
+def _fit_means(means: Tensor, along: dict[Shape, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The best shape of each repeat, by least squares, and its mean level and slope; curves never fall."""
+    x = torch.stack([along[shape] for shape in SHAPES])[:, :, None]  # (s, l, 1)
+    y = means[None]  # (1, l, repeats)
+    centred = x - x.mean(dim=1, keepdim=True)
+    slope = ((centred * y).sum(dim=1) / centred.square().sum(dim=1).clamp(min=1e-12)).clamp(min=0)
+    level = y.mean(dim=1) - slope * x.mean(dim=1)
+    errors = (y - level[:, None] - slope[:, None] * x).square().sum(dim=1)  # (s, repeats)
+    best = errors.argmin(dim=0)
+    pick = best[None]
+    return best, level.gather(0, pick)[0], slope.gather(0, pick)[0]
+
+
+def _fit_classes(
+    accuracy: Tensor, along: Tensor, level: Tensor, slope: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(repeats, c) level and slope of each class, drawn towards the mean.
+
+    What a class deviates by is believed as far as classes really differ: the variance between them, less the variance
+    that p (1 - p) / n explains. A class that was never looked at is taken to be as the mean.
+    """
+    expected = level[None, :, None] + slope[None, :, None] * along
+    deviation = (accuracy - expected).nan_to_num(0.0)
+    offset = deviation.mean(dim=0)
+    chance = (accuracy * (1 - accuracy)).nan_to_num(0.0).mean(dim=(0, 2), keepdim=False)
+    noise = chance[:, None] / counts.clamp(min=1)  # (repeats, c)
+    seen = (counts > 0).double()
+    between = ((offset.square() - noise) * seen).sum(dim=1, keepdim=True) / seen.sum().clamp(min=1)
+    believed = between.clamp(min=0) / (between.clamp(min=0) + noise).clamp(min=1e-12) * seen
+    centred = along - along.mean(dim=0, keepdim=True)
+    power = centred.square().sum(dim=0).clamp(min=1e-9)
+    tilt = (centred * deviation).sum(dim=0) / power
+    tilt_noise = noise / power  # levels share samples, so this is on the safe side
+    between_tilts = ((tilt.square() - tilt_noise) * seen).sum(dim=1, keepdim=True) / seen.sum().clamp(min=1)
+    tilted = between_tilts.clamp(min=0) / (between_tilts.clamp(min=0) + tilt_noise).clamp(min=1e-12) * seen
+    own_slope = tilted * tilt
+    own_level = believed * offset - own_slope * along.mean(dim=0)
+    # Shrinking must not move the mean, which is known best.
+    own_level, own_slope = (part - _mean(part, seen) * seen for part in (own_level, own_slope))
+    return level[:, None] + own_level, (slope[:, None] + own_slope).clamp(min=0)
+
+
+def _mean(values: Tensor, seen: Tensor) -> Tensor:
+    return (values * seen).sum(dim=1, keepdim=True) / seen.sum().clamp(min=1)

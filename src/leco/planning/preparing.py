@@ -1,0 +1,93 @@
+"""What a plan is made of, for any budget and costs: measured once, and kept."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from leco.errors import LecoError
+from leco.experiments.config import Experiment
+from leco.experiments.material import Material
+from leco.experiments.running import Machine, Watch
+from leco.experiments.store import Store
+from leco.ontology.files import read_json, write_text
+from leco.planning.curves import Curves, fit_curves
+from leco.planning.features import Directions, Extractor, find_extractor
+from leco.planning.full import FullTraining
+from leco.planning.gathering import gather_known
+from leco.planning.known import NEWEST, Known
+from leco.planning.measuring import Head, Learner, choose_prior, measure
+
+FORMAT = 1  # of what is measured; raised when a change of code changes it
+DRAWS = 5  # every newest sample is held out once
+FEWEST_SAMPLES = 10
+_LARGEST_FILE = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a plan is made of, for any budget and costs."""
+
+    material: Material
+    known: Known
+    curves: Curves
+    extractor: Extractor
+    directions: Directions
+    head: Head  # on frozen features: what suggests labels
+    full: bool
+    draws: int
+    seed: int
+    folder: Path
+
+
+def prepare(
+    wanted: Experiment,
+    material: Material,
+    runs: Path,
+    machine: Machine,
+    watch: Watch,
+    backbone: str | None = None,
+    full: bool = False,
+    draws: int = DRAWS,
+    tick: Callable[[], object] = lambda: None,
+) -> Prepared:
+    """Measure the learning curves, or take what was measured before from `runs/plans`."""
+    store, seed = Store(runs), wanted.seed
+    extractor = find_extractor(wanted, material, store, backbone, machine, watch)
+    known, directions = gather_known(material, extractor, seed)
+    _check_enough(known, material)
+    key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
+    folder = runs / "plans" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
+    head = Head.on(known, _prior(known, seed, folder / "prior.json"))
+    learner: Learner = FullTraining(wanted, material, known, store, machine, watch) if full else head
+    curves = fit_curves(known, measure(known, learner, draws, seed, folder, tick), seed)
+    if material.evaluated:  # of Mapillary's classes, not all count
+        counts = torch.tensor([name in material.evaluated for name in known.evidence.ontology.newest.handles])
+        curves = replace(curves, observed=curves.observed & counts)
+    return Prepared(material, known, curves, extractor, directions, head, full, draws, seed, folder)
+
+
+def _check_enough(known: Known, material: Material) -> None:
+    count, version = len(known.samples(NEWEST)), material.versions[-1]
+    if count < FEWEST_SAMPLES:
+        raise LecoError(f"{count} training samples are labelled in {version}: a curve needs {FEWEST_SAMPLES} at least")
+    if int((known.labelled > 0).sum()) < 2:
+        raise LecoError(f"all training samples labelled in {version} are of one class: there is no accuracy to plan")
+
+
+def _prior(known: Known, seed: int, path: Path) -> float:
+    if path.is_file():
+        found = read_json(path, _LARGEST_FILE)
+        if not isinstance(found, dict) or not isinstance(found.get("prior"), float):
+            raise LecoError(f"{path}: is damaged; delete it, and it is found anew")
+        return float(found["prior"])
+    prior = choose_prior(known, seed)
+    write_text(path, json.dumps({"prior": prior}) + "\n")
+    return prior

@@ -1,0 +1,18 @@
+"""Plans of small data, in the process of the tests."""
+
+from pathlib import Path
+from typing import Any
+
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.running import Machine
+from leco.planning.preparing import Prepared, prepare
+
+
+def prepared(folder: Path, runs: Path | None = None, **options: Any) -> Prepared:
+    """Measure what `leco plan` would."""
+    wanted = experiment(str(folder / "experiment.yaml"), {}, {})
+    options = {"draws": 5} | options
+    return prepare(
+        wanted, make_material(wanted, folder), runs or folder / "runs", Machine(), lambda *_: None, **options
+    )
