@@ -11,9 +11,12 @@ SHORT = ["--set", "training.steps=12", "--set", "training.evaluate_every=6"]
 def test_a_run_ends_with_a_bundle_that_predicts(tmp_path):
     run = leco("run", "digits-leco", "--method", "lpl", *SHORT, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-1] == "bundle: runs/bundles/digits-leco-lpl-0"
-    model = tmp_path / "runs" / "bundles" / "digits-leco-lpl-0"
+    (model,) = (tmp_path / "runs" / "bundles").iterdir()
+    assert run.stdout.splitlines()[-1] == f"bundle: runs/bundles/{model.name}"
     stages = {path.name for path in (tmp_path / "runs" / "stages").iterdir()}
+    name, _, fingerprint = model.name.rpartition("-")
+    assert name == "digits-leco-lpl-0"
+    assert any(stage.startswith(fingerprint) for stage in stages)
     assert set(json.loads((model / "bundle.json").read_text())["training"]["previous"]) <= stages
     (tmp_path / "broken.png").write_bytes(b"x")
     result = leco("predict", model, "broken.png", "docs/*.png", cwd=tmp_path)
