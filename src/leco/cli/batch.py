@@ -28,7 +28,7 @@ def export(
         str, typer.Option(help="What the tool puts before a path to show the file.")
     ] = "/data/local-files/?d=",
     backbone: Backbone = None,
-    draws: Draws = 5,
+    draws: Draws = 10,
     seed: Seed = None,
     training: Training = None,
     settings: Settings = None,

@@ -51,7 +51,7 @@ def plan(
     cost_collect: Annotated[float, typer.Option(help="Of collecting a new sample, on top.")] = 0.0,
     full: Annotated[bool, typer.Option("--full", help="Train for real instead of a head on frozen features.")] = False,
     backbone: Backbone = None,
-    draws: Draws = 5,
+    draws: Draws = 10,
     seed: Seed = None,
     size: Size = None,
     training: Training = None,

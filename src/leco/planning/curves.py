@@ -6,9 +6,10 @@ Class c has E labels: its newest ones, n, and old ones, m, which are worth less.
     multiplied E = n^(1 - worth) (n + m)^worth      the coarse distinction is learnt from all, the fine from the new
 
 With u = E / (E of today), accuracy is a + b (1 - u^-power) / power: a power law that is a today and has the slope b
-per unit of log u; power 0 is a + b log u. `kind`, `worth` and `power` are shared by all classes and found by least
-squares on the mean; a and b are a class's own, drawn towards the mean as far as its own data are too few (empirical
-Bayes). All of it is repeated on bootstrap samples of the rows that were looked at.
+per unit of log u; power 0 is a + b log u. `kind`, `worth` and `power` are shared by all classes, and drawn by how well
+they fit the mean, by least squares in which what is nearest to today counts most; a and b are a class's own, drawn
+towards the mean as far as its own data are too few (empirical Bayes). All of it is repeated on bootstrap samples of the
+rows that were looked at.
 """
 
 import math
@@ -27,6 +28,8 @@ KINDS = ("added", "multiplied")
 WORTHS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 POWERS = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5)
 REPEATS = 400
+_LEAST_ERROR = 0.005  # of a mean accuracy, however well a curve fits
+_FITTED = 5  # kind, worth, power, level and slope
 _FEWEST = 0.5  # labels of a class that has none
 
 
@@ -96,8 +99,9 @@ class Curves:
 def fit_curves(known: Known, measured: Measured, seed: int) -> Curves:
     """Fit all curves, once for every bootstrap sample."""
     today = labels_today(known)
+    sure = today.new - known.labelled  # of the history, whose old label leaves one class
     told = [
-        Labels(today.new * float(share), today.old * level.old)
+        Labels(known.labelled * float(share) + sure * level.old, today.old * level.old)
         for share, level in zip(measured.shares, measured.levels, strict=True)
     ]
     classes = known.classes[measured.rows]
@@ -114,7 +118,9 @@ def fit_curves(known: Known, measured: Measured, seed: int) -> Curves:
     means = _widened(accuracy[:, :, observed].nanmean(dim=2), counts[observed])
     means = means + jitter * measured.spread / math.sqrt(measured.draws)
     along = {shape: torch.stack([shape.progress(labels, today) for labels in told]) for shape in SHAPES}  # (l, c)
-    best, level, slope = _fit_means(means, {shape: x[:, observed].mean(dim=1) for shape, x in along.items()})
+    whole = torch.stack([along[shape][:, observed].mean(dim=1) for shape in SHAPES])
+    near = torch.tensor([(level.new * (1 + level.old)) ** 2 for level in measured.levels]).double()
+    best, level, slope = _fit_means(means, whole, near, seed)
     shapes = tuple(SHAPES[index] for index in best.tolist())
     own = torch.stack([along[shape] for shape in shapes], dim=1)  # (l, repeats, c)
     levels, slopes = _fit_classes(accuracy, own, level, slope, counts)
@@ -165,17 +171,27 @@ def _widened(means: Tensor, counts: Tensor) -> Tensor:
     return means[:, :1] + (means - means[:, :1]) * factor
 
 
-def _fit_means(means: Tensor, along: dict[Shape, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The best shape of each repeat, by least squares, and its mean level and slope; curves never fall."""
-    x = torch.stack([along[shape] for shape in SHAPES])[:, :, None]  # (s, l, 1)
-    y = means[None]  # (1, l, repeats)
-    centred = x - x.mean(dim=1, keepdim=True)
-    slope = ((centred * y).sum(dim=1) / centred.square().sum(dim=1).clamp(min=1e-12)).clamp(min=0)
-    level = y.mean(dim=1) - slope * x.mean(dim=1)
-    errors = (y - level[:, None] - slope[:, None] * x).square().sum(dim=1)  # (s, repeats)
-    best = errors.argmin(dim=0)
-    pick = best[None]
-    return best, level.gather(0, pick)[0], slope.gather(0, pick)[0]
+def _fit_means(means: Tensor, along_sl: Tensor, near: Tensor, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A shape for each repeat, and the mean level and slope that fit best; curves never fall."""
+    x, y = along_sl[:, :, None], means[None]  # s shapes, l levels, repeats
+    weight = (near / near.sum())[None, :, None]
+    centred = x - (weight * x).sum(dim=1, keepdim=True)
+    slope = (weight * centred * y).sum(dim=1) / (weight * centred.square()).sum(dim=1).clamp(min=1e-12)
+    slope = slope.clamp(min=0)
+    level = (weight * y).sum(dim=1) - slope * (weight * x).sum(dim=1)
+    errors = (weight * (y - level[:, None] - slope[:, None] * x).square()).sum(dim=1)  # (s, repeats)
+    best = _drawn(len(near) * errors, max(1, len(near) - _FITTED), seed)
+    return best, level.gather(0, best[None])[0], slope.gather(0, best[None])[0]
+
+
+def _drawn(errors: Tensor, freedom: int, seed: int) -> Tensor:
+    """One shape for each repeat, drawn by how well it fits: the best one alone would seem surer than it is.
+
+    A curve that has not begun to flatten where it was measured fits best with power 0, and flattens beyond.
+    """
+    variance = (errors.amin(dim=0) / freedom).clamp(min=_LEAST_ERROR**2)
+    luck = torch.rand(errors.shape, generator=seeded(seed + 2), dtype=torch.double).clamp(min=1e-12)
+    return (-errors / (2 * variance) - (-luck.log()).log()).argmax(dim=0)
 
 
 def _fit_classes(

@@ -22,7 +22,7 @@ from leco.planning.known import NEWEST, Known
 from leco.planning.measuring import Head, Learner, choose_prior, measure
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
-DRAWS = 5  # every newest sample is held out once
+DRAWS = 10  # every newest sample is held out twice
 FEWEST_SAMPLES = 10
 _LARGEST_FILE = 1_000
 

@@ -7,6 +7,7 @@ from leco.data.benchmarks import digits
 from leco.planning.curves import SHAPES, Labels, Shape, fit_curves
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
 from leco.planning.measuring import Measured
+from leco.planning.simulate import interval
 from leco.planning.subsamples import Level, draw, levels
 
 
@@ -43,10 +44,12 @@ def test_a_known_curve_is_found_again_and_followed_beyond_the_data(shape):
     known = made_up()
     found, today = measured(known, shape, 0.6, 0.1)
     curves = fit_curves(known, found, seed=0)
-    assert curves.shapes[0] == shape
     more = Labels(today.new * 3, today.old * 0.5)
-    expected = 0.6 + 0.1 * shape.progress(more, today).mean()
-    torch.testing.assert_close(curves.macc(more)[0], expected, rtol=0, atol=1e-3)
+    expected = float(0.6 + 0.1 * shape.progress(more, today).mean())
+    low, high = interval(curves.macc(more))
+    assert low - 1e-3 < expected < high + 1e-3
+    assert abs(curves.macc(more).mean() - expected) < 0.025  # shapes that fit nearly as well are tried, too
+    assert shape.kind in {found.kind for found in curves.shapes}
 
 
 def test_intervals_widen_with_noise_and_with_distance():
