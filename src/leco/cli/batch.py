@@ -23,7 +23,7 @@ def export(
     plan: Annotated[Path | None, typer.Option("--plan", help="A plan of `leco plan`: how many of which kind.")] = None,
     relabel: Annotated[int | None, typer.Option(min=0, help="Old samples, if there is no plan.")] = None,
     new: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples, if there is no plan.")] = None,
-    pick: Annotated[str, typer.Option(help="random, uncertain, diverse, balanced or mixed.")] = "mixed",
+    pick: Annotated[str, typer.Option(help="random, uncertain, diverse, balanced or mixed.")] = "random",
     url_prefix: Annotated[
         str, typer.Option(help="What the tool puts before a path to show the file.")
     ] = "/data/local-files/?d=",
