@@ -23,7 +23,7 @@ def export(
     plan: Annotated[Path | None, typer.Option("--plan", help="A plan of `leco plan`: how many of which kind.")] = None,
     relabel: Annotated[int | None, typer.Option(min=0, help="Old samples, if there is no plan.")] = None,
     new: Annotated[int | None, typer.Option(min=0, help="Unlabelled samples, if there is no plan.")] = None,
-    pick: Annotated[str, typer.Option(help="random, uncertain, diverse, balanced or mixed.")] = "mixed",
+    pick: Annotated[str, typer.Option(help="random, uncertain, diverse, balanced or mixed.")] = "random",
     url_prefix: Annotated[
         str, typer.Option(help="What the tool puts before a path to show the file.")
     ] = "/data/local-files/?d=",
@@ -54,7 +54,7 @@ def export(
     if pick not in CRITERIA:
         raise LecoError(f"--pick {pick}: valid: {', '.join(CRITERIA)}")
     chosen = {"relabel": relabel or 0, "new": new or 0} if plan is None else read_plan(plan)["chosen"]
-    manifest, _ = read_manifest(own.manifest, Ontology.load(own.ontology), decode=False)
+    manifest, _ = read_manifest(own.manifest, Ontology.load(own.ontology), root=own.root, decode=False)
     prepared = prepared_from(source, seed, None, training, settings, data, runs, backbone, False, draws)
     questions = make_batch(prepared, manifest, int(chosen["new"]), int(chosen["relabel"]), pick)
     counts = {kind: sum(question.kind == kind for question in questions) for kind in ("relabel", "new")}
