@@ -39,3 +39,21 @@ def closest(value: str, candidates: list[str], cutoff: float) -> str | None:
     starts = {candidate[:40]: candidate for candidate in alike[:2_000]}
     close = difflib.get_close_matches(value[:40], starts, n=1, cutoff=cutoff)
     return starts[close[0]] if close else None
+
+
+def printable(text: str) -> str:
+    """Text on one line, whatever characters a file or its name brought in.
+
+    >>> printable("a\\nb")
+    'a\\\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
+
+
+def first_line(error: Exception) -> str:
+    """What another library's error begins with; its kind, if it says nothing.
+
+    >>> first_line(ValueError("no such layer\\nat ...")), first_line(AssertionError())
+    ('no such layer', 'AssertionError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 
 
 def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:
-    from leco.data.sources.source import printable
+    from leco.errors import printable
 
     for finding in findings[:_MOST]:
         typer.echo(f"{what}: {printable(finding.message)}", err=err)

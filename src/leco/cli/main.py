@@ -17,7 +17,7 @@ from leco.cli.plan import plan
 from leco.cli.predict import predict
 from leco.cli.report import report
 from leco.cli.run import run
-from leco.errors import LecoError
+from leco.errors import LecoError, printable
 
 _LONGEST = 1_000  # characters of a message
 
@@ -91,6 +91,6 @@ def main() -> None:
 
 def _fail(problem: str) -> NoReturn:
     """Print a problem as one line, whatever characters a file or its name brought in."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in problem)
+    line = printable(problem)
     typer.echo(f"error: {line if len(line) < _LONGEST else line[:_LONGEST] + ' …'}", err=True)
     sys.exit(2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, nearest, printable
 
 if TYPE_CHECKING:
     from leco.deployment.answers import Writer
@@ -158,8 +158,7 @@ def _masks(
 
 
 def _tell(problem: str) -> None:
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in problem)
-    typer.echo(line, err=True)
+    typer.echo(printable(problem), err=True)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from leco.errors import LecoError
+from leco.errors import LecoError, printable
 
 SHOWN = 20
 
@@ -37,8 +37,7 @@ class Problem:
     def __str__(self) -> str:
         where = [] if self.row is None else [f"row {self.row}"]
         line = ": ".join([*where, *([self.file] if self.file else []), self.message]) + self.remedy()
-        # One problem is one line, whatever characters a file name brought in.
-        return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in line)
+        return printable(line)  # one problem is one line
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leco.data.problems import Fault, Problem
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, first_line, nearest
 from leco.ontology.files import write_text
 
 COLUMNS = ("image", "features", "label", "mask", "version", "split", "period", "annotator", "time")
@@ -175,7 +175,7 @@ def _read_parquet(path: Path) -> tuple[Table, list[Problem]]:
     try:
         content = parquet.read_table(path)
     except (pa.ArrowException, ValueError) as error:
-        raise LecoError(f"{path}: is not Parquet: {str(error).splitlines()[0]}") from None
+        raise LecoError(f"{path}: is not Parquet: {first_line(error)}") from None
     names = [name for name in content.column_names if not name.startswith("__index_level_")]  # what pandas adds
     columns = {name: _texts(path, name, content.column(name)) for name in names}
     return Table(path, columns, tuple(range(1, content.num_rows + 1))), []

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leco.data.views.features import unit_length
 from leco.deployment.bundle import Bundle
 from leco.deployment.description import Description
-from leco.errors import LecoError
+from leco.errors import LecoError, first_line
 from leco.ontology.ontology import Ontology
 
 LARGEST_DIFFERENCE = 1e-4  # of a probability, between torch and onnxruntime
@@ -95,7 +95,7 @@ def _traced(served: Served, shape: tuple[int, ...], outputs: list[str]) -> Any:
                 verbose=False,
             )
     except Exception as error:  # whatever a backbone does that ONNX cannot say
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        problem = first_line(error)
         raise LecoError(f"this model cannot be exported: {problem}") from None
     assert program is not None
     model = program.model_proto

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from leco.deployment.description import Description
-from leco.errors import LecoError
+from leco.errors import LecoError, first_line
 from leco.models import Network, build_backbone, build_segmenter
 from leco.ontology.ontology import Ontology
 from leco.training.handover import AnyNetwork
@@ -36,7 +36,7 @@ def load_network(path: Path, description: Description, ontology: Ontology) -> An
     try:
         network.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError, OSError) as error:
-        raise LecoError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+        raise LecoError(f"{path}: cannot be read: {first_line(error)}") from None
     for name, tensor in network.state_dict().items():
         if not tensor.isfinite().all():
             raise LecoError(f"{path}: {name} holds numbers that are none (NaN or infinity)")

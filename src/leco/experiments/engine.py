@@ -181,16 +181,15 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
     if stage is None:
         raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
     with stoppable() as stop:
-        machine = Machine(device, stop=stop)
-        if not is_url(runs):
-            run_stage(stage, material, Store(local_path(runs)), machine, lambda *_: None, planned.may_diverge(stage))
-            return
-        remote = Remote(str(runs))
-        remote.fetch(other.fingerprint for other in needed(stage))
-        remote.fetch_checkpoint(name)
-        machine = replace(machine, saved=remote.put_checkpoint)
-        run_stage(stage, material, remote.store, machine, lambda *_: None, planned.may_diverge(stage))
-        remote.put(name)
+        machine, remote = Machine(device, stop=stop), Remote(str(runs)) if is_url(runs) else None
+        if remote is not None:
+            remote.fetch(other.fingerprint for other in needed(stage))
+            remote.fetch_checkpoint(name)
+            machine = replace(machine, saved=remote.put_checkpoint)
+        store = Store(local_path(runs)) if remote is None else remote.store
+        run_stage(stage, material, store, machine, lambda *_: None, planned.may_diverge(stage))
+        if remote is not None:
+            remote.put(name)
 
 
 def material_of(experiment: Experiment, root: Path) -> Material:

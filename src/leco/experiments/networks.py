@@ -5,7 +5,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.errors import LecoError
+from leco.errors import LecoError, first_line
 from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import Store
@@ -42,7 +42,7 @@ def load_network(stage: Stage, material: Material, store: Store) -> AnyNetwork:
     try:
         network.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError) as error:
-        problem = str(error).split("\n")[0]
+        problem = first_line(error)
         raise LecoError(
             f"{path}: cannot be read ({problem}); delete its folder, and the stage is trained anew"
         ) from None
@@ -60,7 +60,7 @@ def build_network(stage: Stage, material: Material, pretrained: bool) -> AnyNetw
         with torch.no_grad():
             backbone.eval()(torch.zeros(1, *material.shape))
     except Exception as error:  # an assertion, a map that has become too small
-        problem = next(iter(str(error).splitlines()), type(error).__name__)
+        problem = first_line(error)
         size = " x ".join(map(str, material.shape))
         raise LecoError(
             f"{stage.training.model} does not take inputs of {size} ({problem}); choose another model"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from leco.errors import LecoError
+from leco.errors import LecoError, first_line
 from leco.experiments.engine import Graph, Progress, train
 from leco.experiments.remote import is_url, local_path
 
@@ -30,7 +30,7 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         start(address=address, num_cpus=alone)
     except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
         where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
-        raise LecoError(f"{where}: {str(error).strip().splitlines()[0]}") from None
+        raise LecoError(f"{where}: {first_line(error)}") from None
     try:
         task = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=1 if device == "cuda" else 0)(train)
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))

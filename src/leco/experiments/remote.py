@@ -14,12 +14,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from leco.errors import LecoError
-from leco.experiments.store import Store
+from leco.errors import LecoError, first_line
+from leco.experiments.store import CHECKPOINTS, Store
 
 _RESULT = "result.json"
-_CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")
-_PARTIAL = ("metrics.jsonl", *_CHECKPOINTS)  # in this order: metrics may be ahead of a checkpoint, never behind
+_PARTIAL = ("metrics.jsonl", *CHECKPOINTS)  # in this order: metrics may be ahead of a checkpoint, never behind
 
 
 def is_url(runs: str | Path) -> bool:
@@ -59,7 +58,7 @@ class Remote:
         try:
             self.files, root = fsspec.core.url_to_fs(url)
         except Exception as error:  # of whatever file system
-            raise LecoError(f"{url}: cannot be opened: {_first_line(error)}") from None
+            raise LecoError(f"{url}: cannot be opened: {first_line(error)}") from None
         self.root = PurePosixPath(root)
         self.url = url
         name = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
@@ -93,7 +92,7 @@ class Remote:
     def fetch_checkpoint(self, stage: str) -> None:
         """Copy what another machine left of a stage that it did not finish, if this one has nothing of it."""
         folder = self.store.partial / stage
-        if not any((folder / name).exists() for name in _CHECKPOINTS):
+        if not any((folder / name).exists() for name in CHECKPOINTS):
             there = {PurePosixPath(path).name: PurePosixPath(path) for path in self._glob(f"partial/{stage}/*")}
             for name in _PARTIAL:
                 if name in there:
@@ -141,8 +140,4 @@ class Remote:
         try:
             return act()
         except Exception as error:  # of whatever file system
-            raise LecoError(f"{self.url}: cannot be used: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise LecoError(f"{self.url}: cannot be used: {first_line(error)}") from None

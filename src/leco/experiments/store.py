@@ -14,6 +14,8 @@ from typing import Any
 from leco.errors import LecoError
 from leco.ontology.files import write_bytes
 
+CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
+
 
 class Store:
     """The stages below a folder of runs."""
@@ -98,5 +100,5 @@ class Store:
         self.stages.mkdir(parents=True, exist_ok=True)
         final = self.stages / fingerprint
         (self.partial / fingerprint).rename(final)
-        for leftover in (*final.glob("checkpoint-?.safetensors"), *final.glob(".leco-*")):
-            leftover.unlink()
+        for leftover in (*(final / name for name in CHECKPOINTS), *final.glob(".leco-*")):
+            leftover.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, first_line, nearest
 from leco.models.wide_resnet import WideResNet
 
 _WRN = re.compile(r"wrn-([0-9]{1,4})-([0-9]{1,3})")
@@ -107,8 +107,8 @@ def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **option
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # whatever the hub, the network or the file system raises
         if not pretrained:
-            raise LecoError(f"{name} cannot be made: {str(error).splitlines()[0]}") from None
-        problem = str(error).split("\n")[0]
+            raise LecoError(f"{name} cannot be made: {first_line(error)}") from None
+        problem = first_line(error)
         remedy = "check the network, or train without pretrained weights"
         raise LecoError(f"the pretrained weights of {name} could not be had ({problem}); {remedy}") from None
     return model

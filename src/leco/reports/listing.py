@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from leco.experiments.store import CHECKPOINTS
 from leco.reports.stored import BROKEN, read_stage, require_store, stage_folders
 
 Status = Literal["complete", "running", "partial", "broken"]
-_CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _partial(folder: Path, status: Status, now: float) -> Line:
         steps = f"{int(config['training']['steps']):,}"
     except BROKEN:
         pass
-    step = max((checkpoint_step(folder / name) for name in _CHECKPOINTS), default=-1)
+    step = max((checkpoint_step(folder / name) for name in CHECKPOINTS), default=-1)
     return Line(folder, status, what, f"step {step:,} of {steps}" if step >= 0 else "", now - changed, size)
 
 

@@ -17,12 +17,11 @@ from leco.data.sources.source import (
     common_root,
     entry,
     prefix,
-    printable,
     short,
     version_names,
 )
 from leco.data.sources.tables import LABELS, PATHS
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, first_line, nearest, printable
 from leco.ontology.files import read_json
 
 _LARGEST_JSON = 50_000_000
@@ -103,7 +102,7 @@ def _rows(folder: Path, options: Options) -> Iterator[tuple[Any, str | Fault]]:
                 for stored, value in zip(batch.column(image), batch.column(label).to_pylist(), strict=True):
                     yield stored.as_py(), _label(value, names)
         except (pa.ArrowException, OSError) as error:
-            problem = printable(next(iter(str(error).splitlines()), type(error).__name__))
+            problem = printable(first_line(error))
             raise LecoError(f"{file}: is not a file of Arrow: {problem}") from None
 
 

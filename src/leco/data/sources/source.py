@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leco.errors import LecoError
+from leco.errors import LecoError, printable
 from leco.ontology.schema import name_problem
 
 SPLITS_BY_NAME = {
@@ -136,8 +136,3 @@ def short(value: object) -> str:
     if isinstance(value, Mapping | list):
         return "a table" if isinstance(value, Mapping) else "a list"
     return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}…"
-
-
-def printable(text: str) -> str:
-    """Text on one line, whatever characters a file brought in."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
