@@ -74,6 +74,15 @@ def bfloat16_works() -> bool:
     return child.returncode == 0
 
 
+def place(network: nn.Module, device: torch.device) -> nn.Module:
+    """Move a network to a device; on a CPU, its channels are kept side by side, which it convolves faster.
+
+    A step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/performance.md). On GPUs it was not measured.
+    """
+    network.to(device)
+    return network.to(memory_format=torch.channels_last) if device.type == "cpu" else network
+
+
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
     """Let BatchNorm see the samples of all processes, so that several give what one would."""
     if device.type == "cuda":

@@ -18,7 +18,7 @@ from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_ou
 from leco.ontology.evidence import Evidence
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.devices import make_fabric, seed_dropout, share_statistics
+from leco.training.devices import make_fabric, place, seed_dropout, share_statistics
 from leco.training.handover import AnyNetwork, Strategy, heads_only
 from leco.training.schedules import SCHEDULES
 
@@ -81,7 +81,7 @@ class Training:
     def __init__(self, job: Job, network: AnyNetwork, validate: Callable[[nn.Module], float] | None) -> None:
         self.job, self.network, self.validate = job, network, validate
         optimisation, fabric = job.optimisation, job.fabric
-        network.to(fabric.device)
+        place(network, fabric.device)
         self.average = Average(network, optimisation.average, optimisation.average_warm_up)
         self.distributed = fabric.world_size > 1
         if self.distributed:
@@ -106,7 +106,7 @@ class Training:
         evidence = job.steps.evidence.to(fabric.device)
         networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
-            networks["teacher"] = job.teacher.to(fabric.device).eval()
+            networks["teacher"] = place(job.teacher, fabric.device).eval()
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
             batch = on_cpu.to(fabric.device)
