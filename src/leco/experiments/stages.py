@@ -42,7 +42,11 @@ class Stage:
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits, which name the folder of the stage."""
-        return hashlib.sha256(json.dumps(self.config(), sort_keys=True).encode()).hexdigest()[:16]
+        # Defaults are left out, so that stages keep their names when there is a new setting; a new default needs a
+        # new format.
+        changed = self.training.model_dump(mode="json", exclude_defaults=True)
+        content = json.dumps(self.config() | {"training": changed}, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stage) and self.fingerprint == other.fingerprint
