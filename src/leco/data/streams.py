@@ -1,5 +1,6 @@
 """Endless batches, found from the step alone: the same on any number of workers or ranks, and after a restart."""
 
+import copy
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -116,6 +117,12 @@ class Steps(Dataset[Step]):
 
     def __len__(self) -> int:
         return self.steps
+
+    def on(self, samples: Samples) -> "Steps":
+        """The same steps with other inputs or labels of the samples."""
+        other = copy.copy(self)
+        other.samples = samples
+        return other
 
     def __getitem__(self, step: int) -> Step:
         if not 0 <= step < self.steps:

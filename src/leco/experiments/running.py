@@ -30,9 +30,12 @@ from leco.experiments.stages import Stage
 from leco.experiments.store import Store
 from leco.experiments.summary import summarise
 from leco.methods.terms import terms
+from leco.models.network import Network
 from leco.ontology.files import write_bytes
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
+from leco.training.frozen import on_features
+from leco.training.handover import AnyNetwork
 from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
@@ -75,7 +78,7 @@ def run_stage(
             _complete_diverged(stage, store, folder, leads, f"its teacher: {fate}")
             return
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
-        training = make_training(stage, material, store, machine, fabric, judge)
+        training, network = make_training(stage, material, store, machine, fabric, judge)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
             training.resume(checkpoint)
@@ -92,8 +95,7 @@ def run_stage(
                 raise
             _complete_diverged(stage, store, folder, leads, str(problem))
             return
-        network = training.network
-        network.load_state_dict(training.best)
+        training.network.load_state_dict(training.best)  # and with it the heads of `network`
         result = {
             "stage": str(stage),
             "version": stage.version,
@@ -115,7 +117,7 @@ def run_stage(
             "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         }
         if leads:
-            weights = {name: tensor.cpu().contiguous() for name, tensor in training.best.items()}
+            weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
             write_bytes(folder / "model.safetensors", save(weights))
             if material.task == "segmentation" and result["test"] is not None:
                 write_bytes(folder / "overlays.png", overlay_sheet(judge, network.eval()))
@@ -212,12 +214,22 @@ def _step(line: bytes) -> int:
 
 def make_training(
     stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
-) -> Training:
-    """All that a stage needs, ready to run."""
+) -> tuple[Training, AnyNetwork]:
+    """All that a stage needs, ready to run, and the network that comes of it."""
     teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
     job = make_job(stage, material, machine.workers, fabric, teacher)
     network = make_network(stage, material, previous_network(stage, material, store))
-    return Training(job, network, judge.score if judge.has_validation else None)
+    validate = judge.score if judge.has_validation else None
+    banked = on_features(job, network)
+    if banked is None:
+        return Training(job, network, validate), network
+    backbone = network.backbone
+
+    def whole(heads: nn.Module) -> float:
+        assert isinstance(heads, Network)
+        return judge.score(heads.on(backbone))
+
+    return Training(*banked, validate and whole), network
 
 
 def make_job(stage: Stage, material: Material, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:

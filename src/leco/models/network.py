@@ -1,5 +1,6 @@
 """A backbone with one linear head, or one per version (joint training)."""
 
+import copy
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -34,3 +35,9 @@ class Network(nn.Module):
         """Logits (n, c) for each version that has a head."""
         features = self.backbone(inputs)
         return {version: head(features) for version, head in zip(self.versions, self.heads, strict=True)}
+
+    def on(self, backbone: nn.Module) -> "Network":
+        """The same heads, not copies of them, on another backbone."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "backbone": backbone}
+        return other

@@ -1,0 +1,95 @@
+"""FreezePrev on features: what a frozen backbone makes of a view is computed once, and not at every step."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from leco.data.draws import Draws
+from leco.data.samples import InMemory
+from leco.data.views.images import View
+from leco.data.views.sets import ViewSet
+from leco.models.network import Network
+from leco.training.devices import place
+from leco.training.handover import AnyNetwork
+from leco.training.loop import Job
+
+# A view of each sample for every ten times that it is drawn: a tenth of the forward passes.
+_DRAWS_A_VIEW, _MOST_VIEWS = 10, 32
+_LARGEST = 2**31  # bytes of a bank
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Bank:
+    """The features of a few views of each sample; a step draws one of them, as it would draw a view."""
+
+    place: Tensor  # (pool,) where a sample is in `features`
+    features: Tensor  # (samples, views, d)
+
+    def __call__(self, _: Tensor, draws: Draws) -> Tensor:
+        """The features of a view of each sample."""
+        which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
+        return self.features[self.place[draws.ids], which]
+
+
+def number_of_views(job: Job, features: int) -> int:
+    """How many views of each sample a bank has; none if it would be too large, or would not save anything."""
+    samples = len(job.steps.new.indices) + len(job.steps.history.indices)
+    drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)
+    if drawn < 2 * samples:
+        return 0
+    banks = len({request.view for term in job.terms for request in term.needs})
+    fitting = _LARGEST // (banks * samples * features * 4)
+    return min(math.ceil(drawn / samples / _DRAWS_A_VIEW), _MOST_VIEWS, fitting)
+
+
+def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
+    """The same training on a bank of features: the job, and a network whose heads are those of `network`.
+
+    None where that cannot be: the backbone changes, or has nothing to compute, features are maps (segmentation), a
+    teacher has other features, or banks would be too large.
+    """
+    if job.strategy != "freeze" or not isinstance(network, Network):
+        return None
+    backbone, teacher = network.backbone, job.teacher
+    if not any(True for _ in backbone.parameters()):
+        return None
+    if teacher is not None and not (isinstance(teacher, Network) and _equal(teacher.backbone, backbone)):
+        return None
+    views = number_of_views(job, network.heads[0].in_features)  # type: ignore[arg-type]
+    if not views:
+        return None
+    place(backbone, job.fabric.device).eval()
+    wanted = {request.view for term in job.terms for request in term.needs}
+    banks = {view: make_bank(job, backbone, getattr(job.views, view), views) for view in sorted(wanted)}
+    nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are not read any more
+    banked = replace(
+        job,
+        steps=job.steps.on(replace(job.steps.samples, inputs=nothing)),
+        views=ViewSet(banks.get("weak", job.views.weak), banks.get("strong", job.views.strong), job.views.evaluate),
+        normalise=lambda features: features,
+        teacher=None if teacher is None else teacher.on(nn.Identity()),
+    )
+    return banked, network.on(nn.Identity())
+
+
+@torch.no_grad()
+def make_bank(job: Job, backbone: nn.Module, view: View, views: int) -> Bank:
+    """Compute the features of some views, those of the first steps, of every sample that can be drawn."""
+    steps, device = job.steps, job.fabric.device
+    indices = torch.cat([steps.new.indices, steps.history.indices]).unique()  # type: ignore[no-untyped-call]
+    found = []
+    for ids in indices.split(_AT_ONCE):
+        inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
+        seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(views)]
+        found.append(torch.stack([backbone(images) for images in seen], dim=1))
+    where = torch.zeros(len(steps.samples), dtype=torch.int64)
+    where[indices] = torch.arange(len(indices))
+    return Bank(where.to(device), torch.cat(found))
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name].cpu(), theirs[name].cpu()) for name in mine)

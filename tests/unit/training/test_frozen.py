@@ -1,0 +1,80 @@
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from leco.data.draws import Draws
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.networks import build_network
+from leco.experiments.running import Machine, make_job, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+from leco.training.devices import make_fabric
+from leco.training.frozen import number_of_views, on_features
+
+SETTINGS = {"training.model": "wrn-10-1", "training.steps": "60", "training.batch_size": "16"}
+
+
+def stages_of(method, tmp_path, steps="60", strategy="freeze"):
+    torch.set_num_threads(1)
+    wanted = experiment("digits-leco", {"method": method, "strategy": strategy}, SETTINGS | {"training.steps": steps})
+    material = make_material(wanted, tmp_path)
+    return plan(wanted, material), material, Store(tmp_path / "runs")
+
+
+class Counting(nn.Module):
+    """A backbone that counts the images it sees."""
+
+    def __init__(self, backbone):
+        super().__init__()
+        self.backbone, self.seen = backbone, 0
+        self.num_features = backbone.num_features
+
+    def forward(self, images):
+        self.seen += len(images)
+        return self.backbone(images)
+
+
+@pytest.mark.parametrize("method", ["lpl+st-hard/cond", "joint+fixmatch"])
+def test_a_frozen_backbone_stays_what_it_was_and_its_heads_learn(method, tmp_path):
+    planned, material, store = stages_of(method, tmp_path, "200")
+    for stage in planned.stages:
+        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    (first,), (last,) = planned.periods
+    before, after = (load_file(store.weights(stage.fingerprint)) for stage in (first, last))
+    frozen = [name for name in before if name.startswith("backbone.")]
+    assert frozen
+    assert all(torch.equal(before[name], after[name]) for name in frozen)
+    assert store.require(last.fingerprint)["test"]["v2"]["macc"] > 0.3  # chance is 0.1
+
+
+def test_a_bank_holds_what_the_backbone_makes_of_the_views_of_the_first_steps(tmp_path):
+    planned, material, _ = stages_of("ce+fixmatch", tmp_path)
+    stage = planned.periods[-1][0]
+    job = make_job(stage, material, 0, make_fabric("cpu"), None)
+    network = build_network(stage, material, pretrained=False)
+    network.backbone = Counting(network.backbone)
+    banked, student = on_features(job, network)
+    views = number_of_views(job, student.heads[0].in_features)
+    drawn = torch.cat([job.steps.new.indices, job.steps.history.indices]).unique()
+    assert network.backbone.seen == 2 * views * len(drawn)  # weak and strong
+    assert student.heads is network.heads
+
+    ids = drawn[:5]
+    with torch.no_grad():
+        expected = [
+            network.backbone(job.normalise(job.views.strong(job.steps.samples.inputs.read(ids), Draws(0, number, ids))))
+            for number in range(views)
+        ]
+    found = banked.views.strong(torch.empty(5, 0), Draws(0, 77, ids))
+    distances = (torch.stack(expected, dim=1) - found[:, None]).abs().amax(dim=2)
+    assert (distances.amin(dim=1) < 1e-5).all()
+
+
+def test_a_bank_is_made_only_where_it_saves_something(tmp_path):
+    for steps, strategy in (("2", "freeze"), ("60", "finetune")):
+        planned, material, _ = stages_of("ce", tmp_path, steps, strategy)
+        stage = planned.periods[-1][0]
+        job = make_job(stage, material, 0, make_fabric("cpu"), None)
+        assert on_features(job, build_network(stage, material, pretrained=False)) is None
