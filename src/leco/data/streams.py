@@ -28,10 +28,12 @@ class Order:
 
     def stretch(self, start: int, length: int) -> Tensor:
         """The numbers at positions `start` to `start + length` of the endless order."""
-        first, last = start // self.count, (start + length - 1) // self.count
-        epochs = torch.cat([_permutation(self, epoch) for epoch in range(first, last + 1)])
-        offset = start - first * self.count
-        return epochs[offset : offset + length]
+        stop = start + length
+        pieces = []  # only what is needed of each epoch, which may be long
+        for epoch in range(start // self.count, (stop - 1) // self.count + 1):
+            before = epoch * self.count
+            pieces.append(_permutation(self, epoch)[max(start - before, 0) : stop - before])
+        return torch.cat(pieces)
 
 
 @lru_cache(maxsize=8)

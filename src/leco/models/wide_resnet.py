@@ -26,8 +26,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels_in, h, w) -> (n, channels_out, h / stride, w / stride)."""
-        activated = F.leaky_relu(self.norm1(x), SLOPE)
-        hidden = F.leaky_relu(self.norm2(self.conv1(activated)), SLOPE)
+        activated = F.leaky_relu(self.norm1(x), SLOPE, inplace=True)
+        hidden = F.leaky_relu(self.norm2(self.conv1(activated)), SLOPE, inplace=True)
         shortcut: Tensor = self.shortcut(activated if self.activate_shortcut else x)
         residual: Tensor = self.conv2(hidden)
         return shortcut + residual
@@ -58,5 +58,5 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, c, h, w) -> (n, 64 * width)."""
-        maps = F.leaky_relu(self.norm(self.blocks(self.stem(images))), SLOPE)
+        maps = F.leaky_relu(self.norm(self.blocks(self.stem(images))), SLOPE, inplace=True)
         return maps.mean(dim=(2, 3))

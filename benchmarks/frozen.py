@@ -1,0 +1,66 @@
+"""FreezePrev with features computed once for a bank of views, against forwarding the frozen backbone at every step.
+
+    .venv/bin/python benchmarks/frozen.py                        # WRN-28-2, the paper's 64 + 64 images a step
+
+A run has two costs: the bank, once, and steps. What is printed: a step of each, the time that the bank takes, and the
+whole run of `--steps` steps, for which steps are timed in turns and multiplied.
+"""
+
+import argparse
+import statistics
+import time
+from dataclasses import replace
+
+import torch
+
+from leco.methods.method import Method
+from leco.training.frozen import number_of_views, on_features
+from leco.training.loop import Training
+from made_up import make_job, network, ontology, samples
+
+CLASSES, SAMPLES = 100, 2_000
+
+
+def main() -> None:
+    """Time both sides in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="wrn-28-2")
+    parser.add_argument("--method", default="lpl+st-hard/cond")
+    parser.add_argument("--steps", type=int, nargs="+", default=[600, 160_000], help="of the whole run")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    tree, method = ontology(CLASSES), Method.parse(options.method)
+    pool = samples(tree, SAMPLES)
+    for steps in options.steps:
+        net = network(options.model, tree, method.coarse)
+        job = replace(make_job(method, pool, tree, net if method.needs_teacher else None, steps), strategy="freeze")
+        started = time.perf_counter()
+        banked = on_features(job, net)
+        bank = time.perf_counter() - started
+        assert banked is not None
+        fast, slow = Training(*banked, None).run(), Training(job, net, None).run()
+        quick, plain = [], []
+        for _ in range(options.repeats + 1):
+            quick.append(_seconds(fast, 20))
+            plain.append(_seconds(slow, 1))
+        one, other = statistics.median(quick[1:]), statistics.median(plain[1:])
+        views = number_of_views(job, net.heads[0].in_features)  # type: ignore[arg-type]
+        print(
+            f"{options.model}, {method}, {options.threads} thread(s), {SAMPLES:,} samples, {steps:,} steps: "
+            f"a step {one * 1e3:.1f} ms, forwarding {other * 1e3:.0f} ms, ratio {other / one:.0f}; "
+            f"bank of {views} views {bank:.1f} s; whole run {other * steps / (bank + one * steps):.1f} times as fast",
+            flush=True,
+        )
+
+
+def _seconds(steps: object, count: int) -> float:
+    started = time.perf_counter()
+    for _ in range(count):
+        next(steps)  # type: ignore[call-overload]
+    return (time.perf_counter() - started) / count
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Made-up data of CIFAR's shape, in two versions, for timing: no file is needed, and every run times the same work."""
+
+from dataclasses import replace
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from leco import Ontology
+from leco.data.periods import Annotated, Part
+from leco.data.samples import InMemory, Samples
+from leco.data.streams import Steps
+from leco.data.views.sets import view_set
+from leco.methods.method import Method
+from leco.methods.terms import terms
+from leco.models import Network, build_backbone
+from leco.training.loop import Job, Optimisation, Training
+
+HALF = 64  # samples of each kind in a step
+ENDLESS = 1_000_000
+
+
+def ontology(classes: int = 100, periods: int = 2) -> Ontology:
+    """A tree: in each period, every class of the one before is split into five; the last has `classes`."""
+    rows = [tuple(f"c{number // 5**up}-{up}" for up in range(periods - 1, -1, -1)) for number in range(classes)]
+    return Ontology.from_taxonomy("made-up", [f"v{number + 1}" for number in range(periods)], rows)
+
+
+def samples(tree: Ontology, count: int, side: int = 32) -> Samples:
+    """Random pixels, and random labels that agree with each other."""
+    random = torch.Generator().manual_seed(0)
+    inputs = torch.randint(0, 256, (count, 3, side, side), generator=random, dtype=torch.uint8)
+    newest = tree.newest.name
+    fine = torch.randint(len(tree.newest), (count,), generator=random)
+    labels = {version.name: InMemory(tree.translate(fine, newest, version.name)) for version in tree.versions}
+    return Samples(InMemory(inputs), labels)
+
+
+def split(tree: Ontology, count: int) -> Annotated:
+    """As many samples in each period."""
+    parts = torch.arange(count).chunk(len(tree.versions))
+    given = [Part(version.name, part) for version, part in zip(tree.versions, parts, strict=True)]
+    return Annotated(given[-1], tuple(given[:-1]), Part(tree.newest.name, torch.empty(0, dtype=torch.int64)))
+
+
+def normalise(images: Tensor) -> Tensor:
+    """As CIFAR's are."""
+    return images.float().div_(127.5).sub_(1)
+
+
+def network(model: str, tree: Ontology, coarse: str = "ce") -> Network:
+    """A network that knows nothing yet; joint training has a head for each version."""
+    torch.manual_seed(0)
+    return Network(build_backbone(model, (3, 32, 32)), tree.versions if coarse == "joint" else [tree.newest])
+
+
+def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | None, steps: int = ENDLESS) -> Job:
+    """What `leco run` would do with such data: 64 new samples and 64 old ones a step, or 128 new ones."""
+    summands = terms(method)
+    annotated = split(tree, len(pool))
+    uses_history = any(request.part == "history" for term in summands for request in term.needs)
+    if not uses_history:
+        annotated = replace(annotated, history=())
+    batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    settings = Optimisation(learning_rate=0.01, evaluate_every=ENDLESS)
+    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, fabric)
+
+
+def make_training(method: Method, model: str, pool: Samples, tree: Ontology, steps: int = ENDLESS) -> Training:
+    """A training of `steps` steps of the second period."""
+    teacher = network(model, tree) if method.needs_teacher else None
+    return Training(make_job(method, pool, tree, teacher, steps), network(model, tree, method.coarse), None)

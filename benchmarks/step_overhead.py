@@ -1,0 +1,92 @@
+"""What a step costs besides the passes through the network that its method needs.
+
+    .venv/bin/python benchmarks/step_overhead.py                          # all 39 methods, WRN-28-2, 64 + 64 images
+    .venv/bin/python benchmarks/step_overhead.py --methods ce,lpl+fixmatch/cond --model wrn-16-1
+
+The bare side makes the same forward and backward passes of tensors that are ready: of the new images and, where the
+method uses them, of the old ones, and the passes without gradient of a teacher or of the weak view. Ours also draws the
+samples, makes their views, computes all losses, changes the weights and averages them. Both are timed in turns, so that
+a busy machine slows both; the ratio is of the medians.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import nn
+
+from leco.methods.method import ALL_METHODS, Method
+from leco.methods.terms import HISTORY, NEW, Request
+from leco.training.loop import Training
+from made_up import HALF, make_training, ontology, samples
+
+CLASSES, SAMPLES = 100, 2_000
+
+
+class Bare:
+    """The passes of a step, and nothing else."""
+
+    def __init__(self, training: Training) -> None:
+        wanted = dict.fromkeys(request for term in training.job.terms for request in term.needs)
+        self.requests = list(wanted)
+        self.networks: dict[str, nn.Module] = {"student": training.network}
+        if training.job.teacher is not None:
+            self.networks["teacher"] = training.job.teacher
+        self.count = HALF if any(request.part == "history" for request in wanted) else 2 * HALF
+        self.images = torch.randn(self.count, 3, 32, 32)
+
+    def step(self) -> None:
+        """Forward everything, backward what has a gradient."""
+        total = torch.zeros(())
+        for request in self.requests:
+            total = total + self._forward(request)
+        total.backward()  # type: ignore[no-untyped-call]
+        self.networks["student"].zero_grad(set_to_none=True)
+
+    def _forward(self, request: Request) -> torch.Tensor:
+        with torch.set_grad_enabled(request in (NEW, HISTORY)):
+            outputs = self.networks[request.network](self.images)
+            return torch.stack([logits.mean() for logits in outputs.values()]).sum()
+
+
+def ratio(method: Method, model: str, repeats: int) -> tuple[float, float]:
+    """Median seconds of our step and of the bare one."""
+    tree = ontology(CLASSES)
+    training = make_training(method, model, samples(tree, SAMPLES), tree)
+    bare, steps = Bare(training), training.run()
+    ours, theirs = [], []
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        next(steps)
+        middle = time.perf_counter()
+        bare.step()
+        ours.append(middle - started)
+        theirs.append(time.perf_counter() - middle)
+    return statistics.median(ours[1:]), statistics.median(theirs[1:])
+
+
+def main() -> None:
+    """Print one line for each method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", help="such as ce,lpl (all 39 if not given)")
+    parser.add_argument("--model", default="wrn-28-2")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    methods = [Method.parse(name) for name in options.methods.split(",")] if options.methods else ALL_METHODS
+    print(f"{options.model}, {HALF} + {HALF} images, {CLASSES} classes, {options.threads} thread(s)")
+    found = []
+    for method in methods:
+        ours, bare = ratio(method, options.model, options.repeats)
+        found.append(ours / bare)
+        print(
+            f"  {method!s:22} {ours * 1e3:8.0f} ms a step, bare {bare * 1e3:8.0f} ms, ratio {ours / bare:.3f}",
+            flush=True,
+        )
+    print(f"largest ratio {max(found):.3f}, median {statistics.median(found):.3f}, of {len(found)} methods")
+
+
+if __name__ == "__main__":
+    main()
