@@ -32,6 +32,7 @@ from leco.experiments.summary import summarise
 from leco.methods.terms import terms
 from leco.models.network import Network
 from leco.ontology.files import write_bytes
+from leco.training.balanced import balance_teacher
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
 from leco.training.frozen import on_features
@@ -218,6 +219,8 @@ def make_training(
     """All that a stage needs, ready to run, and the network that comes of it."""
     teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
     job = make_job(stage, material, machine.workers, fabric, teacher)
+    if stage.training.balance:
+        balance_teacher(job)
     network = make_network(stage, material, previous_network(stage, material, store))
     validate = judge.score if judge.has_validation else None
     banked = on_features(job, network)

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from leco import LecoError
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.networks import build_network
+from leco.experiments.running import make_job
+from leco.experiments.stages import plan
+from leco.training.balanced import balance_teacher
+from leco.training.devices import make_fabric
+
+
+def job_with_teacher(tmp_path):
+    wanted = experiment("digits-leco", {"method": "lpl+st-soft/cond"}, {"training.balance": "true"})
+    material = make_material(wanted, tmp_path)
+    stage = plan(wanted, material).periods[-1][0]
+    teacher = build_network(stage, material, pretrained=False)
+    with torch.no_grad():
+        teacher.heads[-1].bias[0] += 5.0  # it guesses nothing but the first class, where that is possible
+    return make_job(stage, material, 0, make_fabric("cpu"), teacher)
+
+
+def guesses(job):
+    """How often the teacher guesses each class, of those that the labels of history allow."""
+    steps = job.steps
+    ids, newest = steps.history.indices, steps.evidence.ontology.newest.name
+    (version,) = steps.history.versions
+    evidence = steps.evidence.gather(steps.evidence.ids(steps.samples.labels[version].read(ids), version))
+    with torch.no_grad():
+        logits = job.teacher(job.normalise(steps.samples.inputs.read(ids)))[newest]
+    return (logits + evidence).softmax(dim=1).sum(dim=0)
+
+
+def test_a_teacher_that_prefers_a_class_is_put_right(tmp_path):
+    job = job_with_teacher(tmp_path)
+    before = guesses(job)
+    balance_teacher(job)
+    after = guesses(job)
+    assert before[0] > 1.5 * before[1:].max()
+    assert after.max() < 2.5 * after.min()
+
+
+def test_pixels_are_refused(tmp_path):
+    job = job_with_teacher(tmp_path)
+    job.teacher.heads[-1] = torch.nn.Conv2d(4, 10, 1)
+    with pytest.raises(LecoError, match=r"training\.balance"):
+        balance_teacher(job)
