@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check install format clean
+.PHONY: demo test check bench install format clean
 
 demo: install  ## run the main job on embedded data
 	$(BIN)/leco demo
@@ -15,6 +15,10 @@ check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: install  ## time what docs/performance.md tells; a quarter of an hour on an idle machine
+	@for script in start_up step_overhead released frozen growth views pixel_losses; do \
+		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 format: install  ## mend what `check` would complain about, where a tool can
 	$(BIN)/ruff format .
