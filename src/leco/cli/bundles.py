@@ -60,7 +60,7 @@ def upgrade(
     from leco.ontology.ontology import Ontology
 
     found = read_bundle(bundle)
-    check_target(output, found.description.task)
+    check_target(output, found.description.task, bundle)
     history = Ontology.load(ontology)
     description, network = upgraded(found, history)
     write_bundle(output, description, history, network.state_dict(), found.metrics)

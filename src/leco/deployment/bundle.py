@@ -85,8 +85,10 @@ def read_bundle(folder: Path) -> Bundle:
     return Bundle(folder, description, ontology, read_metrics(folder))
 
 
-def check_target(target: Path, task: str) -> None:
-    """Refuse to write a bundle where something else is: only a bundle for the same task is replaced."""
+def check_target(target: Path, task: str, source: Path | None = None) -> None:
+    """Refuse to write a bundle where something else is: only one for the same task is replaced, and not its source."""
+    if source is not None and source.resolve() in (target.resolve(), *target.resolve().parents):
+        raise LecoError(f"{target}: is the bundle to start from, which stays as it is; name another folder")
     if target.exists() and not target.is_dir():
         raise LecoError(f"{target}: is a file; a bundle is a folder")
     there = sorted(path.name for path in target.iterdir()) if target.is_dir() else []

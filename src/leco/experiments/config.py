@@ -143,6 +143,10 @@ class Experiment(Procedure):
             raise ValueError("say either `benchmark`, or `data` with `manifest` and `ontology`")
         if self.data is not None and self.size is not None:
             raise ValueError("`size` is for benchmarks; own data are taken as they are")
+        if self.data is not None and "transition" in self.model_fields_set:
+            raise ValueError("`transition` is for benchmarks; own data have that of their ontology")
+        if self.data is not None and "budget" in self.model_fields_set:
+            raise ValueError("a budget is for benchmarks; own data are trained as `training` says, or its defaults")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
         if self.start is not None and self.strategy == "scratch":
@@ -170,7 +174,7 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     given = values.get("training") or {}
     if not isinstance(given, dict):
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
-    budget = values.setdefault("budget", "paper")
+    budget = values.get("budget", "paper")
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")

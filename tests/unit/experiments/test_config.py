@@ -51,6 +51,14 @@ BAD_FILES = {
         "data: {manifest: a.csv, ontology: o.yaml}\nannotation: all-fine\n",
         "`annotation: all-fine` is for benchmarks",
     ),
+    "transition of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\ntransition: tree\n",
+        "`transition` is for benchmarks; own data have that of their ontology",
+    ),
+    "budget of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\nbudget: small\n",
+        "a budget is for benchmarks; own data are trained as `training` says",
+    ),
     "no table": ("- a\n- b\n", "an experiment is a table"),
     "no yaml": ("a: b: c\n", ":1: this is not YAML"),
     "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),
