@@ -78,7 +78,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a class may be called something the terminal cannot show
     try:
-        if status := app(standalone_mode=False):
+        if status := app(prog_name="leco", standalone_mode=False):
             sys.exit(status)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":

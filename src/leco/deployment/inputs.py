@@ -1,5 +1,6 @@
 """What a model is shown: files read a batch at a time, so that any number of them takes the same memory."""
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from leco.errors import LecoError
 
 _TABLES = (".csv", ".jsonl", ".parquet")
 _HEADER = 1_000_000  # bytes
+_AT_ONCE = 50_000_000  # numbers of a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +43,16 @@ def batches(arguments: Sequence[str], description: Description, size: int, root:
     if description.task == "features":
         yield from _vector_batches(arguments, description.shape[0], root)
         return
-    files = image_paths(arguments, root)
+    files, size = image_paths(arguments, root), at_once(description, size)
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
         while some := list(islice(files, size)):
             yield _stacked(some, pool.map(lambda found: _read(found, description), some))
+
+
+def at_once(description: Description, size: int) -> int:
+    """How many samples are taken at a time: `size`, or fewer if they are large."""
+    return max(1, min(size, _AT_ONCE // math.prod(description.shape)))
 
 
 def _read(found: Given | LecoError, description: Description) -> Tensor | LecoError:

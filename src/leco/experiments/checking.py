@@ -178,7 +178,8 @@ def _check_training(found: Checked, wanted: Experiment, ontology: Ontology, mani
     try:
         build_network(found.plan.stages[0], found.material, pretrained=False)
     except LecoError as error:
-        found.say(found.problems, "experiment", f"training.model: {error}")
+        about = "" if str(error).startswith("training.") else "training.model: "
+        found.say(found.problems, "experiment", f"{about}{error}")
 
 
 def _check_model(found: Checked, wanted: Experiment) -> None:
