@@ -185,7 +185,10 @@ MISTYPED = {
     "an option without its value": (["evaluate", "a", "b", "--split"], "leco evaluate: --split needs a value"),
     "too many words": (["check", "a", "b"], "leco check: "),
     "an unknown command": (["rum"], "leco: there is no command 'rum'; did you mean 'run'? (leco --help)"),
-    "an unknown inner command": (["ontology", "chekc"], "leco ontology: there is no command 'chekc'; did you mean 'check'"),
+    "an unknown inner command": (
+        ["ontology", "chekc"],
+        "leco ontology: there is no command 'chekc'; did you mean 'check'",
+    ),
 }
 
 

@@ -94,6 +94,10 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}")
+    except RuntimeError as error:  # what Python makes of links that lead in a circle
+        if "Symlink loop" not in str(error):
+            raise
+        _fail(f"{error}; remove the link")
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -68,7 +68,7 @@ def predict(
     chosen = found.ontology[version or found.description.newest].name
     top = min(top, len(found.ontology[chosen]))
     if output is not None:
-        _check_output(output, bundle, inputs)
+        _check_output(output, bundle, inputs, found.description.task)
     if found.description.task == "segmentation":
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
@@ -86,19 +86,19 @@ def predict(
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
 
 
-def _check_output(output: Path, bundle: Path, inputs: list[str]) -> None:
-    """Refuse to write over what is read."""
+def _check_output(output: Path, bundle: Path, inputs: list[str], task: str) -> None:
+    """Refuse to write over what is, or could be, read."""
+    from leco.data import image_files, vector_files
+    from leco.data.given_files import Given, given_files
+
     if bundle.resolve() in (output.resolve(), *output.resolve().parents):
         raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
-    for given in map(Path, inputs):
-        if output.is_file() and output.resolve() in (given.resolve(), *_files_in(given, output)):
-            raise LecoError(f"{output}: is one of the inputs, which are never written over; name another file")
-
-
-def _files_in(folder: Path, output: Path) -> list[Path]:
-    """The output, if it is below a folder of inputs and could be one of them."""
-    below = folder.is_dir() and folder.resolve() in output.resolve().parents
-    return [output.resolve()] if below and output.suffix.lower() not in (".csv", ".jsonl") else []
+    if not output.is_file():
+        return
+    taken = vector_files.SUFFIXES if task == "features" else image_files.SUFFIXES
+    found = (given.path for given in given_files(inputs, taken) if isinstance(given, Given))
+    if output.suffix.lower() in {*taken, ".parquet"} - {".csv"} or output.resolve() in (p.resolve() for p in found):
+        raise LecoError(f"{output}: is one of the inputs, or could be, which are never written over; name another file")
 
 
 def _answers(

@@ -137,9 +137,10 @@ def test_a_bundle_is_found_whenever_its_replacement_stops(trained, new, copied, 
             raise KeyboardInterrupt
         return rename(self, target)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", killed)
-        bundle_stage(trained.store, stage.fingerprint, copied)
+        with pytest.raises(KeyboardInterrupt):
+            bundle_stage(trained.store, stage.fingerprint, copied)
     assert not copied.exists()
     assert read_bundle(copied).digest == new.digest
     (copied.parent / "alias").symlink_to(copied)
@@ -162,7 +163,8 @@ def test_a_bundle_does_not_replace_what_it_starts_from(old, copied, tmp_path):
         result = invoke("run", *arguments, "--runs", tmp_path / "runs")
         assert "is the bundle to start from, which stays as it is" in str(result.exception)
     (tmp_path / "o.yaml").write_text(
-        (copied / "ontology.yaml").read_text() + "  - {name: v2, classes: {a: {from: loop}, straight: , open curve: }}\n"
+        (copied / "ontology.yaml").read_text()
+        + "  - {name: v2, classes: {a: {from: loop}, straight: , open curve: }}\n"
     )
     result = invoke("upgrade", copied, "--ontology", tmp_path / "o.yaml", "-o", copied)
     assert "is the bundle to start from" in str(result.exception)
@@ -180,7 +182,7 @@ def test_a_segmenter_that_would_take_forever_is_refused(segmenter, tmp_path):
     ):
         shutil.copy(segmenter[0].folder / "bundle.json", folder)
         change(folder, **changes)
-        with pytest.raises(LecoError, match="bundle.json: is not the description of a bundle: "):
+        with pytest.raises(LecoError, match=r"bundle.json: is not the description of a bundle: "):
             read_bundle(folder)
     with pytest.raises(LecoError, match="100,000 classes are too many for windows of 32 pixels in images of 128"):
         check_window(128, 32, classes=100_000)
