@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from leco.data.cells import SPLITS, check_splits_and_periods, check_versions, encode_labels
 from leco.data.contents import Picture, inspect_pictures
 from leco.data.feature_files import Tick, inspect_features, parse_features
-from leco.data.mask_files import MaskRule
+from leco.data.mask_files import MaskRule, Tally
 from leco.data.paths import look, normalise
 from leco.data.problems import Fault, Problem, Problems
 from leco.data.repeats import check_repeats, identical_files, resolve_periods, resolve_splits
@@ -81,8 +81,12 @@ def build_manifest(
     skip_bad: bool,
     tick: Tick,
     most: int | None = None,
+    tally: Tally | None = None,
 ) -> tuple[Manifest, Problems]:
-    """Check a table, wherever it comes from; `broken` are problems met while reading it."""
+    """Check a table, wherever it comes from; `broken` are problems met while reading it.
+
+    What is in the masks that are looked into is noted in the `tally`, if there is one.
+    """
     if not root.is_dir():
         raise LecoError(f"{root}: there is no such folder")
     problems = Problems(table.source, rows=len(table) + len(broken))
@@ -119,7 +123,7 @@ def build_manifest(
     problems.extend(_at_rows(table, masks, faults))
     if decode:
         found = {path: file for path, file in files.items() if file in sizes}
-        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, most, tick))
+        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, most, tick, tally))
         parts = {path: splits[numbers[path]] for path, file in found.items() if file == path}
         same = identical_files(root, {path: sizes[path] for path in parts}, parts)
         problems.extend(_at_rows(table, inputs, same))
@@ -181,6 +185,7 @@ def _look_inside(
     sizes: dict[str, int],
     most: int | None,
     tick: Tick,
+    tally: Tally | None,
 ) -> list[Problem]:
     """Read every file that is there, or, of more than `most` images, so many."""
     if table.kind == "features":
@@ -198,7 +203,7 @@ def _look_inside(
         images = [images[len(images) * number // most] for number in range(most)]
     pictures = [Picture(path if path in found else None, tuple(belongs[path])) for path in images]
     problems = []
-    for number, file, version, fault in inspect_pictures(root, pictures, rules, tick):
+    for number, file, version, fault in inspect_pictures(root, pictures, rules, tick, tally):
         image = images[number]
         whole = file == image and (file, version) not in belongs[image]
         rows = places[image] if whole else belongs[image][file, version]

@@ -101,8 +101,8 @@ def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> N
     if not apart:
         raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
     for image in _given(arguments, root) if there else ():
-        if target := there.get(_identity(image.path)):
-            raise LecoError(f"{target}: is one of the images, and a mask would replace it; name another folder")
+        if taken := there.get(_identity(image.path)):
+            raise LecoError(f"{taken}: is one of the images, and a mask would replace it; name another folder")
 
 
 def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:

@@ -1,5 +1,6 @@
 """What an experiment is, as typed and checked data."""
 
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -183,7 +184,8 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     task = own_task(own.get("manifest")) if name is None else recipe(str(name)).task
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
     if isinstance(values.get("start"), str | Path):
-        base = base | {"model": read_description(Path(values["start"])).model}
+        with suppress(LecoError):  # whoever reads the bundle says what is wrong with it
+            base = base | {"model": read_description(Path(values["start"])).model}
     training = base | given | _training_settings(settings)
     if task == "own images" and "start" not in values:  # weights are taken if they are there, and never fetched unasked
         training.setdefault("pretrained", cached_weights(str(training["model"])) is not None)
