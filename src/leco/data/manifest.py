@@ -1,5 +1,6 @@
 """Manifests: which samples there are, and what each was labelled as under which version; see `docs/manifest.md`."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def read_manifest(
 
     All problems are raised as one error; with `skip_bad`, the rows that have one are left out and the problems are
     returned. `decode` looks into every file, which takes long, so that training meets no broken one; it also finds
-    equal files in different splits. Of more than `most` images, only so many are looked into, spread evenly.
+    equal files in different splits. Of more than `most` images, only so many are looked into, always the same.
     `tick(done, total)` is called as that proceeds.
     """
     path = Path(path)
@@ -200,7 +201,7 @@ def _look_inside(
     rules = {name: MaskRule.of(ontology, name) for name in names.intersection(table["version"])} if any(masks) else {}
     images = list(belongs)
     if most is not None and len(images) > most:
-        images = [images[len(images) * number // most] for number in range(most)]
+        images = [images[n] for n in sorted(random.Random(0).sample(range(len(images)), most))]  # rows may alternate
     pictures = [Picture(path if path in found else None, tuple(belongs[path])) for path in images]
     problems = []
     for number, file, version, fault in inspect_pictures(root, pictures, rules, tick, tally):

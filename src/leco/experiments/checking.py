@@ -165,7 +165,7 @@ def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, ti
     found.masks = mask_counts(manifest, ontology, tally) if manifest.masks and found.ontology else None
     images = len(set(table["image"])) if table.kind == "image" else 0
     if most is not None and images > most:
-        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, spread evenly")
+        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, drawn at random")
 
 
 def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
