@@ -87,6 +87,8 @@ def export(
     from leco.ontology.files import write_bytes
 
     found = read_bundle(bundle)
+    if bundle.resolve() in output.resolve().parents:
+        raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
     content, difference = export_onnx(found)
     write_bytes(output, content)
     shape = " x ".join(map(str, input_shape(found.description)))

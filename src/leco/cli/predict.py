@@ -65,7 +65,9 @@ def predict(
     from leco.deployment.bundle import read_bundle
 
     found = read_bundle(bundle)
-    chosen = found.ontology[version or found.description.newest].name
+    chosen = found.ontology[found.description.newest if version is None else version].name
+    if root is not None and not root.is_dir():
+        raise LecoError(f"{root}: there is no such folder")
     top = min(top, len(found.ontology[chosen]))
     if output is not None:
         _check_output(output, bundle, inputs, found.description.task)
@@ -81,7 +83,8 @@ def predict(
             writer = Writer(file, kind, top, back_off is not None)
             failed, total = _answers(found, inputs, root, chosen, back_off, writer, batch_size, device, advance)
             if failed == total:
-                raise LecoError(f"none of the inputs could be read; {failed} problem{'s' * (failed > 1)} stand above")
+                problems = "1 problem stands" if failed == 1 else f"{failed:,} problems stand"
+                raise LecoError(f"none of the inputs could be read; {problems} above")
     if failed:
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
 

@@ -49,6 +49,14 @@ class Manifest:
         return {split: np.bincount(some, minlength=len(version)).tolist() for split, some in chosen.items()}
 
 
+class NoRowsError(LecoError):
+    """All rows have a problem."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        super().__init__(f"{problems}\nno row is left")
+
+
 def read_manifest(
     path: Path | str,
     ontology: Ontology,
@@ -135,7 +143,7 @@ def build_manifest(
         problems.raise_any()
     kept = [place for place in range(len(table)) if place not in bad]
     if not kept:
-        raise LecoError(f"{problems}\nno row is left")
+        raise NoRowsError(problems)
     return _assemble(table, root, ontology, kept, inputs, masks, codes, splits, periods, numbers), problems
 
 

@@ -148,7 +148,7 @@ def _put(made: Path, target: Path) -> None:
     old = put_aside(target)
     try:
         if target.exists():
-            _remove(old)  # left by a process that was killed when the new one stood already
+            _remove(old)  # what another process could not remove, though the new one stood already
             target.rename(old)
         try:
             made.rename(target)
@@ -156,7 +156,8 @@ def _put(made: Path, target: Path) -> None:
             if old.exists():
                 old.rename(target)
             raise
-        _remove(old)
+        with suppress(LecoError):
+            _remove(old)
     except OSError as error:
         raise LecoError(f"{target}: cannot be written: {error.strerror}") from None
 
@@ -164,9 +165,12 @@ def _put(made: Path, target: Path) -> None:
 def _remove(folder: Path) -> None:
     """Remove a bundle, and nothing that is none of its files."""
     if folder.is_dir():
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
+        try:
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+        except OSError as error:
+            raise LecoError(f"{folder}: cannot be removed: {error.strerror}") from None
 
 
 def _umask() -> int:

@@ -104,9 +104,11 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
     A file counts once, whatever labels it has, unless very many others come in between: memory does not grow.
     """
     folder = root or path.parent
+    nothing = True
     recent: set[int] = set()
     older: set[int] = set()
     for cell in stream_cells(path, column):
+        nothing = False
         if isinstance(cell, Problem):
             yield LecoError(f"{path}: {cell}")
             continue
@@ -128,6 +130,8 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
         else:
             of_table = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
             yield Given(folder / f"{file}{of_table}", f"{file}{of_table}")
+    if nothing:
+        yield LecoError(f"{path}: there are no rows")
 
 
 def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[Batch]:

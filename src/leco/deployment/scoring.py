@@ -116,6 +116,9 @@ def _samples(
     if description.task == "features":
         vectors = load_features(manifest.root, names)
         check_width(str(manifest.root), vectors.shape[1], description.shape[0])
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            raise LecoError(f"{manifest.root / names[int(np.argmin(finite))]}: holds NaN or infinity")
         inputs = torch.from_numpy(vectors)
     else:
         inputs = torch.stack([read_image(manifest.root / name, description) for name in names])

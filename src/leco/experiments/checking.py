@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scipy import sparse
 
 from leco.data.feature_files import Tick
-from leco.data.manifest import Manifest, build_manifest
+from leco.data.manifest import Manifest, NoRowsError, build_manifest
 from leco.data.mask_counts import MaskCounts, mask_counts
 from leco.data.own import few_samples, fits_memory, lazy_samples
 from leco.data.problems import Problem
@@ -155,6 +155,10 @@ def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, ti
         manifest, problems = build_manifest(
             table, broken, root, ontology, decode=decode, skip_bad=True, tick=tick, most=most, tally=tally
         )
+    except NoRowsError as error:
+        found.problems += _grouped(path, error.problems.found)
+        found.say(found.problems, "manifest", f"{path}: no row is left")
+        return
     except LecoError as error:
         headline, *lines = str(error).split("\n")
         found.say(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))

@@ -67,8 +67,8 @@ class Training(BaseModel):
     st_soft_filtered: bool = False  # st-soft always filtered
     precision: Precision = "32-true"
     # Segmentation (appendix C): the longer edge is scaled to `base_size` times a factor, and a square is cropped.
-    crop: int = Field(720, ge=8)
-    base_size: int = Field(2_200, ge=8)
+    crop: int = Field(720, ge=8, le=4_096)
+    base_size: int = Field(2_200, ge=8, le=16_384)
     scale: tuple[float, float] = (0.5, 2.1)
     window: int = Field(720, ge=8)  # of inference; windows overlap by a third
     coarse_on_new: bool = True  # joint and lpl also on the new samples
@@ -84,8 +84,8 @@ class Training(BaseModel):
             raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
-        if not 0 < self.scale[0] <= self.scale[1]:
-            raise ValueError(f"scale must be two positive factors, the smaller first, not {self.scale}")
+        if not 0 < self.scale[0] <= self.scale[1] <= 10:
+            raise ValueError(f"scale must be two positive factors up to 10, the smaller first, not {self.scale}")
         return self
 
     def optimisation(self) -> Optimisation:
@@ -255,7 +255,8 @@ def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: 
     """A problem with the line it stands on, if it comes from the file and not from the command line."""
     place = problem["loc"]
     from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
-    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + spell_out(problem)
+    line = f":{file.line(place)}" if file and place else ""  # what is wrong with all of it stands nowhere
+    return (f"{file.path}{line}: " if file and not from_command else "") + spell_out(problem)
 
 
 def spell_out(problem: Any) -> str:

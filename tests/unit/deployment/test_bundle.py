@@ -154,6 +154,16 @@ def test_a_bundle_is_found_whenever_its_replacement_stops(trained, new, copied, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alias", "bundle"]
 
 
+def test_a_bundle_that_cannot_be_removed_does_not_undo_the_new_one(trained, copied, tmp_path):
+    (stage,) = trained.stages.periods[0]
+    bundle_stage(trained.store, stage.fingerprint, copied)
+    (tmp_path / ".bundle-replaced").mkdir()
+    (tmp_path / ".bundle-replaced" / "of somebody").touch()
+    with pytest.raises(LecoError, match=r"\.bundle-replaced: cannot be removed"):
+        bundle_stage(trained.store, stage.fingerprint, copied)
+    assert read_bundle(copied).description.newest == "v1"
+
+
 def test_a_bundle_does_not_replace_what_it_starts_from(old, copied, tmp_path):
     (tmp_path / "alias").symlink_to(copied)
     for start, target in ((copied, tmp_path / "alias"), (copied, copied / "inside")):

@@ -120,6 +120,8 @@ def test_backing_off_answers_as_finely_as_is_sure(new, pictures):
 WRONG = {
     "another format": (["--format", "xlsx"], "--format xlsx: is none; valid: 'csv', 'jsonl'"),
     "another version": (["--version", "v3"], "'v3' is not a version of digits"),
+    "no version": (["--version", ""], "'' is not a version of digits"),
+    "a root that is not there": (["--root", "nowhere"], "nowhere: there is no such folder"),
     "two versions at once": (["--back-off", "0.9", "--version", "v1"], "--back-off chooses the version"),
 }
 
@@ -391,6 +393,17 @@ def test_a_manifest_takes_the_same_memory_however_long_it_is(ending, pictures, t
         tracemalloc.stop()
         assert len({given.path for given in found}) == len(found) == 6
     assert peaks[2] < peaks[1] + 200_000  # bytes
+
+
+@pytest.mark.parametrize("text", ["image\n", "image,label\n"])
+def test_a_manifest_without_rows_and_an_input_without_a_name_are_said_to_be_so(text, new, tmp_path):
+    (tmp_path / "labels.csv").write_text(text)
+    result = leco("predict", new.folder, tmp_path / "labels.csv", "")
+    assert result.stderr.splitlines() == [
+        f"{tmp_path / 'labels.csv'}: there are no rows",
+        "an input has no name; is a variable empty?",
+        "error: none of the inputs could be read; 2 problems stand above",
+    ]
 
 
 def test_names_are_remembered_for_a_while(tmp_path, monkeypatch):

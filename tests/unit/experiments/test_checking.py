@@ -112,6 +112,14 @@ def test_equal_rows_are_one_finding_and_labels_without_a_future_are_named(folder
     assert unknown.count == 18
 
 
+def test_where_all_rows_have_the_same_fault_it_is_said_once(folder):
+    change(folder / "labels.csv", "images/", "nowhere/")
+    (same, nothing) = look(folder).problems
+    assert same.count == 186
+    assert "(and 185 more such rows)" in same.message
+    assert nothing.message.endswith("no row is left")
+
+
 def test_a_leak_is_a_problem_by_path_and_by_bytes(folder):
     images = folder / "images"
     (images / "v2-train-star-00.png").write_bytes((images / "v2-test-star-00.png").read_bytes())
