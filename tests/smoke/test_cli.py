@@ -174,3 +174,31 @@ def test_the_demo_tells_the_whole_story(tmp_path):
     again = leco("demo", cwd=tmp_path)
     assert "0 to do" in again.stdout  # everything is kept
     assert again.stdout.split("test mAcc")[1] == result.stdout.split("test mAcc")[1]
+
+
+MISTYPED = {
+    "an unknown option": (["run", "x", "--sed", "3"], "leco run: there is no option --sed; did you mean '--seed'?"),
+    "a missing argument": (["run"], "leco run: BENCHMARK|FILE is missing (leco run --help)"),
+    "a missing option": (["plan", "x"], "leco plan: --budget is missing"),
+    "a bad number": (["run", "x", "--seed", "q"], "leco run: --seed q: "),
+    "a number out of range": (["predict", "a", "b", "--top=0"], "leco predict: --top=0: "),
+    "an option without its value": (["evaluate", "a", "b", "--split"], "leco evaluate: --split needs a value"),
+    "too many words": (["check", "a", "b"], "leco check: "),
+    "an unknown command": (["rum"], "leco: there is no command 'rum'; did you mean 'run'? (leco --help)"),
+    "an unknown inner command": (
+        ["ontology", "chekc"],
+        "leco ontology: there is no command 'chekc'; did you mean 'check'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTYPED)
+def test_what_is_mistyped_is_one_line(case, tmp_path):
+    arguments, message = MISTYPED[case]
+    assert_refused(arguments, f"error: {message}", tmp_path)
+
+
+def test_a_command_without_anything_shows_its_help(tmp_path):
+    result = leco("ontology", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "Usage: leco ontology" in result.stderr + result.stdout

@@ -50,6 +50,8 @@ BAD = {
     "wrong option": (["init", "own", "v1", "v1", "--from-images", "--images", "v1"], "--images is for files"),
     "wrong column": (["init", "own", "a", "b", "--from-coco", "--label-column", "x"], "are for --from-csv"),
     "no images": (["init", "own", "a", "b", "--from-coco", "--images", "x"], "x: there is no such folder"),
+    "the same twice": (["init", "own", "v1", "./v1", "--from-images"], "v1: is given twice; each version has its own"),
+    "the same table twice": (["init", "own", "x.csv", "x.csv", "--from-csv"], "x.csv: is given twice"),
     "missing": (["init", "own", "a.csv", "b.csv", "--from-csv"], "a.csv: there is no such file"),
 }
 
@@ -57,6 +59,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
     draw(tmp_path, "v1/dog/a.png")
+    (tmp_path / "x.csv").write_text("image,label\nv1/dog/a.png,dog\n")
     arguments, message = BAD[case]
     assert_refused(arguments, message, tmp_path)
 

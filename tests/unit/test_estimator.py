@@ -400,6 +400,8 @@ WRONG = {
     "a rate too high": ({"learning_rate": 1e30}, {}, "try a smaller learning rate"),
     "no ontology": ({"ontology": 7}, {}, "an ontology is an Ontology, a path or a dictionary, not 7"),
     "a file that is not there": ({"ontology": "nowhere.yaml"}, {}, "nowhere.yaml"),
+    "a word for a truth": ({"standardise": "no"}, {}, "standardise: must be True or False, not 'no'"),
+    "a number for a truth": ({"head_start": 2}, {}, "head_start: must be True or False, not 2"),
     "no seed": ({"random_state": -1}, {}, "Seed must be between"),
 }
 
@@ -428,6 +430,9 @@ def test_wrong_predictions_are_refused():
     fitted = LecoClassifier(PETS, steps=2).fit(X, y, versions)
     with pytest.raises(LecoError, match="'v3' is not a version of pets"):
         fitted.predict(X, "v3")
+    for wrong in ([], 2, {"v1"}):
+        with pytest.raises(LecoError, match="version: must be the name of one, not "):
+            fitted.predict(X, version=wrong)
     with pytest.raises(ValueError, match="X has 2 features, but LecoClassifier is expecting 3"):
         fitted.predict_proba(X[:, :2])
     with pytest.raises(LecoError, match="label at position 0: 'dog' is not a class of v2"):

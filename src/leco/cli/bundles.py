@@ -60,7 +60,7 @@ def upgrade(
     from leco.ontology.ontology import Ontology
 
     found = read_bundle(bundle)
-    check_target(output, found.description.task)
+    check_target(output, found.description.task, bundle)
     history = Ontology.load(ontology)
     description, network = upgraded(found, history)
     write_bundle(output, description, history, network.state_dict(), found.metrics)
@@ -87,6 +87,8 @@ def export(
     from leco.ontology.files import write_bytes
 
     found = read_bundle(bundle)
+    if bundle.resolve() in output.resolve().parents:
+        raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
     content, difference = export_onnx(found)
     write_bytes(output, content)
     shape = " x ".join(map(str, input_shape(found.description)))

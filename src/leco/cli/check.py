@@ -24,6 +24,9 @@ def check(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="As of `leco run`: a bundle to start from.", show_default=False)
+    ] = None,
     timing: Annotated[bool, typer.Option(help="Make some steps to estimate how long a run will take.")] = True,
     every_file: Annotated[
         bool, typer.Option("--every-file", help="Decode every image; else, of very many, some thousands.")
@@ -40,7 +43,7 @@ def check(
     from leco.experiments.checking import check as look
 
     with ticking("reading files") as tick:
-        found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick)
+        found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick, start)
     measured = _estimate(found, device) if timing and not found.problems else None
     if as_json:
         typer.echo(json.dumps(_as_data(found, measured), ensure_ascii=False, indent=1))
@@ -75,8 +78,7 @@ def _print(found: "Checked", measured: "Estimate | None") -> None:
         inside = ", ".join(f"{size:,} {split}" for split, size in sizes.items() if size)
         kind = "images" if found.manifest.kind == "image" else "feature vectors"
         typer.echo(f"{found.file}: {len(found.manifest):,} {kind} ({inside}) for {found.ontology!r}\n")
-        if found.manifest.labels:
-            print_classes(found.manifest, found.ontology)
+        print_classes(found.manifest, found.ontology, found.masks)
     if rows := planned(found):
         _print_plan(found, rows, measured)
     _print_findings("note", found.notes)
@@ -130,8 +132,14 @@ def _as_data(found: "Checked", measured: "Estimate | None") -> dict[str, Any]:
     versions = []
     if found.manifest is not None and found.ontology is not None:
         for version in found.ontology.versions:
-            counts = found.manifest.counts(version) if found.manifest.labels else {}
-            names = [{"class": version.handle(c)} | {s: of[c] for s, of in counts.items()} for c in range(len(version))]
+            labels = found.manifest.counts(version) if found.manifest.labels else {}
+            counts = found.masks.images.get(version.name, {}) if found.masks else labels
+            names: list[dict[str, Any]] = [
+                {"class": version.handle(c)} | {s: of[c] for s, of in counts.items()} for c in range(len(version))
+            ]
+            for split, pixels in (found.masks.pixels.get(version.name, {}) if found.masks else {}).items():
+                for name, number in zip(names, pixels, strict=True):
+                    name.setdefault("pixels", {})[split] = number
             versions.append({"name": version.name, "classes": names})
     return {
         "file": str(found.file),

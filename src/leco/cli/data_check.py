@@ -12,6 +12,7 @@ from leco.errors import LecoError
 
 if TYPE_CHECKING:
     from leco.data.manifest import Manifest
+    from leco.data.mask_counts import MaskCounts
     from leco.data.problems import Problems
     from leco.ontology.ontology import Ontology
 
@@ -96,18 +97,27 @@ def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: st
     return [version, split, f"{sum(counts):,}", f"{len(seen):,} of {len(known):,}", *named]
 
 
-def print_classes(manifest: "Manifest", ontology: "Ontology") -> None:
-    """Print how often each class was labelled; of many classes, those with the fewest labels, which need a look."""
+def print_classes(manifest: "Manifest", ontology: "Ontology", masks: "MaskCounts | None" = None) -> None:
+    """Print how often each class was labelled; of many classes, those with the fewest labels, which need a look.
+
+    Of masks, that is how many images show a class, and how many pixels it has in all of them.
+    """
     from leco.data.cells import SPLITS
 
     splits = [split for split in SPLITS if (manifest.split == split).any()]
-    for version in manifest.labels:
+    for version in masks.images if masks else manifest.labels:
         known = ontology[version]
-        counts = [manifest.counts(known)[split] for split in splits]
+        found = masks.images[version] if masks else manifest.counts(known)
+        counts = [found[split] for split in splits]
+        if masks:
+            counts.append([sum(of_class) for of_class in zip(*masks.pixels[version].values(), strict=True)])
         order = list(range(len(known)))
         if len(order) > _MOST_CLASSES:
             order = sorted(order, key=lambda index: sum(count[index] for count in counts))[:_MOST_CLASSES]
         rows = [[known.handle(index), *(f"{count[index]:,}" for count in counts)] for index in order]
-        print_table([f"class of {version}", *splits], rows, right=tuple(range(1, len(splits) + 1)))
+        headings = [f"class of {version}", *splits, *(["pixels"] if masks else [])]
+        print_table(headings, rows, right=tuple(range(1, len(headings))))
         if len(known) > _MOST_CLASSES:
             typer.echo(f"the {_MOST_CLASSES} classes of {version} with the fewest labels, of {len(known):,}\n")
+    if masks:
+        typer.echo(f"{', '.join(splits)}: images that show the class{masks.note}\n")

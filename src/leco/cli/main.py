@@ -17,6 +17,7 @@ from leco.cli.plan import plan
 from leco.cli.predict import predict
 from leco.cli.report import report
 from leco.cli.run import run
+from leco.cli.usage import UsageError, explain
 from leco.errors import LecoError, printable
 
 _LONGEST = 1_000  # characters of a message
@@ -77,14 +78,26 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a class may be called something the terminal cannot show
     try:
-        app()
+        if status := app(prog_name="leco", standalone_mode=False):
+            sys.exit(status)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            sys.exit(error.exit_code)
+        _fail(explain(error, typer.main.get_command(app), sys.argv[1:]))
     except LecoError as error:
         _fail(str(error))
+    except typer.Abort:  # a question that nobody answered
+        _fail("stopped: there was no answer")
     except BrokenPipeError:  # `leco … | head`
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}")
+    except RuntimeError as error:  # what Python makes of links that lead in a circle
+        if "Symlink loop" not in str(error):
+            raise
+        _fail(f"{error}; remove the link")
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -65,10 +65,12 @@ def predict(
     from leco.deployment.bundle import read_bundle
 
     found = read_bundle(bundle)
-    chosen = found.ontology[version or found.description.newest].name
+    chosen = found.ontology[found.description.newest if version is None else version].name
+    if root is not None and not root.is_dir():
+        raise LecoError(f"{root}: there is no such folder")
     top = min(top, len(found.ontology[chosen]))
     if output is not None:
-        _check_output(output, bundle, inputs)
+        _check_output(output, bundle, inputs, found.description.task)
     if found.description.task == "segmentation":
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
@@ -81,24 +83,25 @@ def predict(
             writer = Writer(file, kind, top, back_off is not None)
             failed, total = _answers(found, inputs, root, chosen, back_off, writer, batch_size, device, advance)
             if failed == total:
-                raise LecoError(f"none of the inputs could be read; {failed} problem{'s' * (failed > 1)} stand above")
+                problems = "1 problem stands" if failed == 1 else f"{failed:,} problems stand"
+                raise LecoError(f"none of the inputs could be read; {problems} above")
     if failed:
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
 
 
-def _check_output(output: Path, bundle: Path, inputs: list[str]) -> None:
-    """Refuse to write over what is read."""
+def _check_output(output: Path, bundle: Path, inputs: list[str], task: str) -> None:
+    """Refuse to write over what is, or could be, read."""
+    from leco.data import image_files, vector_files
+    from leco.data.given_files import Given, given_files
+
     if bundle.resolve() in (output.resolve(), *output.resolve().parents):
         raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
-    for given in map(Path, inputs):
-        if output.is_file() and output.resolve() in (given.resolve(), *_files_in(given, output)):
-            raise LecoError(f"{output}: is one of the inputs, which are never written over; name another file")
-
-
-def _files_in(folder: Path, output: Path) -> list[Path]:
-    """The output, if it is below a folder of inputs and could be one of them."""
-    below = folder.is_dir() and folder.resolve() in output.resolve().parents
-    return [output.resolve()] if below and output.suffix.lower() not in (".csv", ".jsonl") else []
+    if not output.is_file():
+        return
+    taken = vector_files.SUFFIXES if task == "features" else image_files.SUFFIXES
+    found = (given.path for given in given_files(inputs, taken) if isinstance(given, Given))
+    if output.suffix.lower() in {*taken, ".parquet"} - {".csv"} or output.resolve() in (p.resolve() for p in found):
+        raise LecoError(f"{output}: is one of the inputs, or could be, which are never written over; name another file")
 
 
 def _answers(

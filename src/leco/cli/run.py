@@ -94,7 +94,7 @@ def run(
     build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
     check_shares(wanted.training.batch_size)
     target = bundle or bundle_place(runs, stages.periods[-1][0])
-    check_target(target, material.task)
+    check_target(target, material.task, wanted.start)
     to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
     if _leads():
         _print_plan(wanted, material, stages, to_do)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leco.data.feature_files import Tick
 from leco.data.image_files import inspect_image
-from leco.data.mask_files import MaskRule
+from leco.data.mask_files import MaskRule, Tally, seen_in
 from leco.data.problems import Fault
 from leco.errors import LecoError
 from leco.ontology.masks import read_mask
@@ -26,12 +26,15 @@ class Picture:
 
 
 def inspect_pictures(
-    root: Path, pictures: Sequence[Picture], rules: dict[str, MaskRule], tick: Tick
+    root: Path, pictures: Sequence[Picture], rules: dict[str, MaskRule], tick: Tick, tally: Tally | None = None
 ) -> Iterator[tuple[int, str, str, Fault]]:
-    """Decode every image and mask; yield what is wrong: (picture, file, version or "" for the image, fault)."""
+    """Decode every image and mask; yield what is wrong: (picture, file, version or "" for the image, fault).
+
+    What is in the masks that are right is noted in the `tally`, if there is one.
+    """
 
     def inspect(number: int) -> list[tuple[int, str, str, Fault]]:
-        return [(number, *wrong) for wrong in _inspect(root, pictures[number], rules)]
+        return [(number, *wrong) for wrong in _inspect(root, pictures[number], rules, tally)]
 
     # The filters of warnings belong to the process: what the decoding threads change is put back here.
     with warnings.catch_warnings(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
@@ -42,7 +45,9 @@ def inspect_pictures(
                 tick(number, len(pictures))
 
 
-def _inspect(root: Path, picture: Picture, rules: dict[str, MaskRule]) -> Iterator[tuple[str, str, Fault]]:
+def _inspect(
+    root: Path, picture: Picture, rules: dict[str, MaskRule], tally: Tally | None
+) -> Iterator[tuple[str, str, Fault]]:
     size = None
     if picture.image is not None:
         try:
@@ -58,8 +63,11 @@ def _inspect(root: Path, picture: Picture, rules: dict[str, MaskRule]) -> Iterat
         if size is not None and mask.shape != size:
             sizes = f"is {mask.shape[1]}x{mask.shape[0]}, but {picture.image} is {size[1]}x{size[0]}"
             yield path, version, Fault("other size", sizes)
-        if version in rules and (fault := rules[version].fault(mask)):
-            yield path, version, fault
+        if version in rules:
+            if fault := rules[version].fault(mask):
+                yield path, version, fault
+            elif tally is not None:
+                tally[path, version] = seen_in(mask)
 
 
 def _without(path: Path, error: LecoError) -> str:

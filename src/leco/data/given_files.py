@@ -25,6 +25,9 @@ def given_files(arguments: Sequence[str], suffixes: tuple[str, ...]) -> Iterator
     """
     for argument in arguments:
         path, nothing = Path(argument), True
+        if not argument:  # which Python takes for the folder we are in
+            yield LecoError("an input has no name; is a variable empty?")
+            continue
         for found in _below(path, suffixes) if path.is_dir() else _matches(argument, path, suffixes):
             nothing = False
             yield found

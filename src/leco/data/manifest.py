@@ -1,5 +1,6 @@
 """Manifests: which samples there are, and what each was labelled as under which version; see `docs/manifest.md`."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from leco.data.cells import SPLITS, check_splits_and_periods, check_versions, encode_labels
 from leco.data.contents import Picture, inspect_pictures
 from leco.data.feature_files import Tick, inspect_features, parse_features
-from leco.data.mask_files import MaskRule
+from leco.data.mask_files import MaskRule, Tally
 from leco.data.paths import look, normalise
 from leco.data.problems import Fault, Problem, Problems
 from leco.data.repeats import check_repeats, identical_files, resolve_periods, resolve_splits
@@ -48,6 +49,14 @@ class Manifest:
         return {split: np.bincount(some, minlength=len(version)).tolist() for split, some in chosen.items()}
 
 
+class NoRowsError(LecoError):
+    """All rows have a problem."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        super().__init__(f"{problems}\nno row is left")
+
+
 def read_manifest(
     path: Path | str,
     ontology: Ontology,
@@ -62,7 +71,7 @@ def read_manifest(
 
     All problems are raised as one error; with `skip_bad`, the rows that have one are left out and the problems are
     returned. `decode` looks into every file, which takes long, so that training meets no broken one; it also finds
-    equal files in different splits. Of more than `most` images, only so many are looked into, spread evenly.
+    equal files in different splits. Of more than `most` images, only so many are looked into, always the same.
     `tick(done, total)` is called as that proceeds.
     """
     path = Path(path)
@@ -81,8 +90,12 @@ def build_manifest(
     skip_bad: bool,
     tick: Tick,
     most: int | None = None,
+    tally: Tally | None = None,
 ) -> tuple[Manifest, Problems]:
-    """Check a table, wherever it comes from; `broken` are problems met while reading it."""
+    """Check a table, wherever it comes from; `broken` are problems met while reading it.
+
+    What is in the masks that are looked into is noted in the `tally`, if there is one.
+    """
     if not root.is_dir():
         raise LecoError(f"{root}: there is no such folder")
     problems = Problems(table.source, rows=len(table) + len(broken))
@@ -119,7 +132,7 @@ def build_manifest(
     problems.extend(_at_rows(table, masks, faults))
     if decode:
         found = {path: file for path, file in files.items() if file in sizes}
-        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, most, tick))
+        problems.extend(_look_inside(table, root, ontology, inputs, masks, found, sizes, most, tick, tally))
         parts = {path: splits[numbers[path]] for path, file in found.items() if file == path}
         same = identical_files(root, {path: sizes[path] for path in parts}, parts)
         problems.extend(_at_rows(table, inputs, same))
@@ -130,7 +143,7 @@ def build_manifest(
         problems.raise_any()
     kept = [place for place in range(len(table)) if place not in bad]
     if not kept:
-        raise LecoError(f"{problems}\nno row is left")
+        raise NoRowsError(problems)
     return _assemble(table, root, ontology, kept, inputs, masks, codes, splits, periods, numbers), problems
 
 
@@ -181,6 +194,7 @@ def _look_inside(
     sizes: dict[str, int],
     most: int | None,
     tick: Tick,
+    tally: Tally | None,
 ) -> list[Problem]:
     """Read every file that is there, or, of more than `most` images, so many."""
     if table.kind == "features":
@@ -195,10 +209,10 @@ def _look_inside(
     rules = {name: MaskRule.of(ontology, name) for name in names.intersection(table["version"])} if any(masks) else {}
     images = list(belongs)
     if most is not None and len(images) > most:
-        images = [images[len(images) * number // most] for number in range(most)]
+        images = [images[n] for n in sorted(random.Random(0).sample(range(len(images)), most))]  # rows may alternate
     pictures = [Picture(path if path in found else None, tuple(belongs[path])) for path in images]
     problems = []
-    for number, file, version, fault in inspect_pictures(root, pictures, rules, tick):
+    for number, file, version, fault in inspect_pictures(root, pictures, rules, tick, tally):
         image = images[number]
         whole = file == image and (file, version) not in belongs[image]
         rows = places[image] if whole else belongs[image][file, version]

@@ -29,6 +29,18 @@ def decode_mask(path: Path) -> NDArray[np.int32]:
     return labels
 
 
+Tally = dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""By path and version, the classes that are in a mask, and how many pixels each of them has."""
+
+
+def seen_in(mask: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The classes that are in a checked mask, and how many pixels each of them has."""
+    counts = np.bincount(mask.ravel())
+    counts[void_value(mask) :] = 0
+    classes = np.flatnonzero(counts)
+    return classes, counts[classes]
+
+
 @dataclass(frozen=True, eq=False)
 class MaskRule:
     """Which pixel values a mask of one version may have."""

@@ -3,20 +3,17 @@
 import csv
 import io
 import json
-import reprlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from leco.data.problems import Fault, Problem
-from leco.errors import LecoError, first_line, nearest
+from leco.data.rows import csv_rows, jsonl_rows, parquet_file, reading, texts
+from leco.errors import LecoError, nearest
 from leco.ontology.files import write_text
 
 COLUMNS = ("image", "features", "label", "mask", "version", "split", "period", "annotator", "time")
 _MOST_COLUMNS = 1_000
-_ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -74,17 +71,8 @@ def write_table(table: Table, path: Path) -> None:
 
 def read_table(path: Path) -> tuple[Table, list[Problem]]:
     """Read all rows; those that cannot be taken apart are returned as problems."""
-    readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise LecoError(f"{path}: the ending says which format is meant; valid: {', '.join(_ENDINGS)}")
-    if not path.is_file():
-        raise LecoError(f"{path}: {'is not an ordinary file' if path.exists() else 'there is no such file'}")
-    try:
-        return readers[path.suffix.lower()](path)
-    except UnicodeDecodeError:
-        raise LecoError(f"{path}: is not UTF-8; save the file as UTF-8") from None
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with reading(path) as ending:
+        return {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}[ending](path)
 
 
 def check_columns(table: Table) -> Iterator[Problem]:
@@ -111,90 +99,27 @@ def check_columns(table: Table) -> Iterator[Problem]:
 
 
 def _read_csv(path: Path) -> tuple[Table, list[Problem]]:
-    cells: list[list[str]] = []
-    rows: list[int] = []
-    problems: list[Problem] = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = [name.strip() for name in next(reader, [])]
-            for name, count in Counter(header).items():
-                if count > 1:
-                    raise LecoError(f"{path}: the column {name!r} stands there twice")
-            for row, values in enumerate(reader, start=2):
-                if len(values) == len(header):
-                    cells.append(values)
-                    rows.append(row)
-                elif values:  # an empty line is no row
-                    message = f"has {len(values)} cells, but the header names {len(header)}"
-                    problems.append(Problem(row, "", message, "broken row"))
-        except csv.Error as error:
-            raise LecoError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
-    columns = zip(*cells, strict=True) if cells else [()] * len(header)
+    header, *found = csv_rows(path)
+    good = [row for row in found if not isinstance(row, Problem)]
+    columns = zip(*(cells for _, cells in good), strict=True) if good else [()] * len(header)
     stripped = ([cell.strip() for cell in column] for column in columns)
-    return Table(path, dict(zip(header, stripped, strict=True)), tuple(rows)), problems
+    table = Table(path, dict(zip(header, stripped, strict=True)), tuple(row for row, _ in good))
+    return table, [row for row in found if isinstance(row, Problem)]
 
 
 def _read_jsonl(path: Path) -> tuple[Table, list[Problem]]:
-    records: list[dict[str, str]] = []
-    rows: list[int] = []
-    problems: list[Problem] = []
-    with path.open(encoding="utf-8-sig") as file:
-        for row, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                records.append(_record(line))
-                rows.append(row)
-            except (ValueError, RecursionError) as error:
-                problems.append(Problem(row, "", f"is not a JSON object of texts and numbers: {error}", "broken row"))
-    names = dict.fromkeys(name for record in records for name in record)
+    found = list(jsonl_rows(path))
+    good = [row for row in found if not isinstance(row, Problem)]
+    names = dict.fromkeys(name for _, record in good for name in record)
     if len(names) > _MOST_COLUMNS:
         raise LecoError(f"{path}: has {len(names):,} different keys; {', '.join(COLUMNS)} are known")
-    columns = {name: [record.get(name, "") for record in records] for name in names}
-    return Table(path, columns, tuple(rows)), problems
-
-
-def _record(line: str) -> dict[str, str]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            raise ValueError("a key stands there twice")
-        return content
-
-    record = json.loads(line, object_pairs_hook=unique)
-    if not isinstance(record, dict):
-        raise ValueError(f"{line.strip()[:40]!r}")
-    return {name: _text(value) for name, value in record.items()}
+    columns = {name: [record.get(name, "") for _, record in good] for name in names}
+    return Table(path, columns, tuple(row for row, _ in good)), [row for row in found if isinstance(row, Problem)]
 
 
 def _read_parquet(path: Path) -> tuple[Table, list[Problem]]:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyarrow import parquet
-
-    try:
-        content = parquet.read_table(path)
-    except (pa.ArrowException, ValueError) as error:
-        raise LecoError(f"{path}: is not Parquet: {first_line(error)}") from None
+    with parquet_file(path) as file:
+        content = file.read()
     names = [name for name in content.column_names if not name.startswith("__index_level_")]  # what pandas adds
-    columns = {name: _texts(path, name, content.column(name)) for name in names}
+    columns = {name: texts(path, name, content.column(name)) for name in names}
     return Table(path, columns, tuple(range(1, content.num_rows + 1))), []
-
-
-def _texts(path: Path, name: str, values: Any) -> list[str]:
-    try:
-        return [_text(value) for value in values.to_pylist()]
-    except (ValueError, OverflowError) as error:
-        raise LecoError(f"{path}: column {name!r}: {error} is neither text nor a whole number") from None
-
-
-def _text(value: Any) -> str:
-    """Write a cell the way CSV would have it; a column of numbers with empty cells holds floats and NaN."""
-    if isinstance(value, str):
-        return value.strip()
-    if value is None or value != value:
-        return ""
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole or abs(value) >= 10**18:
-        raise ValueError(f"{reprlib.repr(value)}")
-    return str(int(value))

@@ -54,13 +54,15 @@ class Writer:
     def __init__(self, file: TextIO, kind: str, top: int, backs_off: bool) -> None:
         self.file, self.kind, self.top, self.backs_off = file, kind, top, backs_off
         self.table = csv.writer(file, lineterminator="\n")
-        if kind == "csv":
-            more = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", "probability")]
-            checks = ["reached", "accuracy", "n"] if backs_off else []
-            self.table.writerow(["input", "version", "label", "probability", *more, *checks])
+        self.begun = kind != "csv"
 
     def write(self, names: Sequence[str], answers: Iterator[Answer]) -> None:
-        """Write the answers for some samples."""
+        """Write the answers for some samples, after the header of a CSV: without any answer, nothing is written."""
+        if not self.begun:
+            more = [f"{name}_{place}" for place in range(2, self.top + 1) for name in ("label", "probability")]
+            checks = ["reached", "accuracy", "n"] if self.backs_off else []
+            self.table.writerow(["input", "version", "label", "probability", *more, *checks])
+            self.begun = True
         for name, answer in zip(names, answers, strict=True):
             if self.kind == "csv":
                 self.table.writerow(self._cells(name, answer))

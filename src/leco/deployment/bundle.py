@@ -22,7 +22,7 @@ from leco.data.paths import look
 from leco.deployment import description as described
 from leco.deployment import metrics as measured
 from leco.deployment.card import card
-from leco.deployment.description import Description, read_description
+from leco.deployment.description import Description, check_window, put_aside, read_description, standing
 from leco.deployment.metrics import Metrics, read_metrics
 from leco.errors import LecoError
 from leco.ontology.files import load, to_yaml, write_bytes, write_text
@@ -66,6 +66,7 @@ class Bundle:
 
 def read_bundle(folder: Path) -> Bundle:
     """Read a bundle, looking at nothing outside its folder; what is not as it should be is refused."""
+    folder = standing(folder)
     if not folder.is_dir():
         raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'there is no such bundle'}")
     _, faults = look(folder, _NEEDED)
@@ -82,11 +83,18 @@ def read_bundle(folder: Path) -> Bundle:
         raise LecoError(f"{folder / described.FILE}: does not name the versions of {ONTOLOGY}, in their order")
     if unknown := set(description.evaluated) - set(ontology.newest.handles):
         raise LecoError(f"{folder / described.FILE}: evaluated: {min(unknown)!r} is no class of {ontology.newest.name}")
+    if description.window is not None and description.side is not None:
+        try:
+            check_window(description.side, description.window, len(ontology.newest))
+        except LecoError as error:
+            raise LecoError(f"{folder / described.FILE}: {error}") from None
     return Bundle(folder, description, ontology, read_metrics(folder))
 
 
-def check_target(target: Path, task: str) -> None:
-    """Refuse to write a bundle where something else is: only a bundle for the same task is replaced."""
+def check_target(target: Path, task: str, source: Path | None = None) -> None:
+    """Refuse to write a bundle where something else is: only one for the same task is replaced, and not its source."""
+    if source is not None and source.resolve() in (target.resolve(), *target.resolve().parents):
+        raise LecoError(f"{target}: is the bundle to start from, which stays as it is; name another folder")
     if target.exists() and not target.is_dir():
         raise LecoError(f"{target}: is a file; a bundle is a folder")
     there = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
@@ -133,10 +141,14 @@ def write_bundle(
 
 
 def _put(made: Path, target: Path) -> None:
-    """Rename a folder into its place; what was there is removed when the new one stands."""
-    old = made.with_name(f"{made.name}-old")
+    """Rename a folder into its place; what was there is removed when the new one stands.
+
+    For a moment, or for good if the process is killed in it, there is none in that place: readers find the old one.
+    """
+    old = put_aside(target)
     try:
         if target.exists():
+            _remove(old)  # what another process could not remove, though the new one stood already
             target.rename(old)
         try:
             made.rename(target)
@@ -144,7 +156,8 @@ def _put(made: Path, target: Path) -> None:
             if old.exists():
                 old.rename(target)
             raise
-        _remove(old)
+        with suppress(LecoError):
+            _remove(old)
     except OSError as error:
         raise LecoError(f"{target}: cannot be written: {error.strerror}") from None
 
@@ -152,9 +165,12 @@ def _put(made: Path, target: Path) -> None:
 def _remove(folder: Path) -> None:
     """Remove a bundle, and nothing that is none of its files."""
     if folder.is_dir():
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
+        try:
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+        except OSError as error:
+            raise LecoError(f"{folder}: cannot be removed: {error.strerror}") from None
 
 
 def _umask() -> int:

@@ -1,6 +1,7 @@
 """`bundle.json`: all that must be known of a model besides its weights and its ontology."""
 
 import math
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 FILE = "bundle.json"
 FORMAT: Final = 1
 _LARGEST_FILE = 32_000_000
-_LARGEST_INPUT = 100_000_000  # numbers of one sample
+_LARGEST_INPUT = 20_000_000  # numbers of one sample; an image of 2,048 x 2,048 pixels, as training allows, has 13
 MOST_RECORDS = 10_000  # validation samples that are kept of each version
 UNITS = 10_000  # of confidence
+_SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger one must fit its images
+_MOST_WINDOWS = 40  # that an edge is as long as
+_MOST_ANSWERS = 2**30  # probabilities of one image
 
 _Name = Annotated[str, Field(min_length=1, max_length=300)]
-_Edge = Annotated[int, Field(ge=1, le=16_384)]
+_Edge = Annotated[int, Field(ge=1, le=4_096)]
 _Statistics = tuple[float, ...]
 
 
@@ -84,8 +88,12 @@ class Description(BaseModel):
             raise ValueError("images need a `side`, and 1 or 3 channels")
         if self.task == "classification" and max(self.shape[1:]) > (self.side or 0):
             raise ValueError(f"{self.shape[1]} x {self.shape[2]} pixels cannot be cut out of {self.side} x {self.side}")
+        if self.task == "segmentation" and max(self.shape[1:]) != self.side:
+            raise ValueError(f"the longer edge of {self.shape[1]} x {self.shape[2]} pixels must be `side`, {self.side}")
         if (self.task == "segmentation") != (self.window is not None):
             raise ValueError("`window` is of segmentation, and needed there")
+        if self.window is not None and self.side is not None:
+            check_window(self.side, self.window)
         channels = self.shape[0] if images else 0
         if len(self.mean) != channels or len(self.std) != channels or any(value <= 0 for value in self.std):
             raise ValueError(f"`mean` and positive `std` are needed for each of the {channels} channels")
@@ -124,12 +132,33 @@ class Description(BaseModel):
         return self.model_dump_json(indent=1) + "\n"
 
 
+def check_window(side: int, window: int, classes: int = 1) -> None:
+    """Refuse windows that would take minutes or gigabytes for images whose longer edge is `side`."""
+    if not max(_SMALLEST_WINDOW, side / _MOST_WINDOWS) <= window <= max(_LARGE_WINDOW, 2 * side):
+        raise LecoError(f"windows of {window} pixels are too small, or too large, for images of {side}")
+    if max(side, window) ** 2 * classes > _MOST_ANSWERS:
+        raise LecoError(f"{classes:,} classes are too many for windows of {window} pixels in images of {side}")
+
+
+def put_aside(folder: Path) -> Path:
+    """Where a bundle is while another one takes its place."""
+    return folder.with_name(f".{folder.name}-replaced")
+
+
+def standing(folder: Path) -> Path:
+    """The folder of a bundle, or, where putting another one there was interrupted, that of the old one."""
+    if folder.exists():
+        return folder
+    aside = put_aside(Path(os.path.realpath(folder)))
+    return aside if aside.is_dir() else folder
+
+
 def read_description(folder: Path) -> Description:
     """Read and check the `bundle.json` of a folder; one message says what is wrong."""
-    path = folder / FILE
+    path = standing(folder) / FILE
     content = read_json(path, _LARGEST_FILE)
     number = content.get("format") if isinstance(content, dict) else None
-    if number != FORMAT:
+    if type(number) is not int or number != FORMAT:  # JSON's true is Python's 1
         what = f"is a bundle of format {number!r}" if isinstance(number, int) else "is not the description of a bundle"
         raise LecoError(f"{path}: {what}; this leco reads format {FORMAT}")
     return checked(Description, content, path, "is not the description of a bundle")

@@ -1,5 +1,6 @@
 """What a model is shown: files read a batch at a time, so that any number of them takes the same memory."""
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,15 @@ from leco.data import image_files, vector_files
 from leco.data.feature_files import inspect_features, load_features, parse_features
 from leco.data.given_files import Given, given_files
 from leco.data.paths import look, normalise
-from leco.data.problems import Fault
+from leco.data.problems import Fault, Problem
+from leco.data.rows import ENDINGS, stream_cells
 from leco.data.squares import middle_square
-from leco.data.table import read_table
 from leco.deployment.description import Description
 from leco.errors import LecoError
 
-_TABLES = (".csv", ".jsonl", ".parquet")
 _HEADER = 1_000_000  # bytes
+_REMEMBERED = 100_000  # names of a manifest
+_AT_ONCE = 50_000_000  # numbers of a batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +43,16 @@ def batches(arguments: Sequence[str], description: Description, size: int, root:
     if description.task == "features":
         yield from _vector_batches(arguments, description.shape[0], root)
         return
-    files = image_paths(arguments, root)
+    files, size = image_paths(arguments, root), at_once(description, size)
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
         while some := list(islice(files, size)):
             yield _stacked(some, pool.map(lambda found: _read(found, description), some))
+
+
+def at_once(description: Description, size: int) -> int:
+    """How many samples are taken at a time: `size`, or fewer if they are large."""
+    return max(1, min(size, _AT_ONCE // math.prod(description.shape)))
 
 
 def _read(found: Given | LecoError, description: Description) -> Tensor | LecoError:
@@ -88,18 +95,32 @@ def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[
 
 
 def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in _TABLES and path.is_file()
+    return path.suffix.lower() in ENDINGS and path.is_file()
 
 
 def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
-    """The files that a manifest names, below the root or its own folder; each once, whatever labels it has."""
+    """The files that a manifest names, below the root or its own folder.
+
+    A file counts once, whatever labels it has, unless very many others come in between: memory does not grow.
+    """
     folder = root or path.parent
-    table, broken = read_table(path)
-    if column not in table.columns:
-        yield LecoError(f"{path}: has no column {column!r}")
-        return
-    yield from (LecoError(f"{path}: {problem}") for problem in broken)
-    for value in dict.fromkeys(table[column]):
+    nothing = True
+    recent: set[int] = set()
+    older: set[int] = set()
+    for cell in stream_cells(path, column):
+        nothing = False
+        if isinstance(cell, Problem):
+            yield LecoError(f"{path}: {cell}")
+            continue
+        row, value = cell
+        if hash(value) in recent or hash(value) in older:
+            continue
+        if len(recent) == _REMEMBERED:
+            recent, older = set(), recent
+        recent.add(hash(value))
+        if not value:
+            yield LecoError(f"{path}: row {row}: {column} is empty")
+            continue
         parsed = parse_features(value) if column == "features" else (value, None)
         file = parsed if isinstance(parsed, Fault) else normalise(parsed[0])
         fault = file if isinstance(file, Fault) else look(folder, [file])[1].get(file)
@@ -107,8 +128,10 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
             assert fault is not None
             yield LecoError(f"{path}: {value}: {fault.message}{fault.remedy()}")
         else:
-            row = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
-            yield Given(folder / f"{file}{row}", f"{file}{row}")
+            of_table = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
+            yield Given(folder / f"{file}{of_table}", f"{file}{of_table}")
+    if nothing:
+        yield LecoError(f"{path}: there are no rows")
 
 
 def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[Batch]:

@@ -1,7 +1,9 @@
 """Label maps that a model made, as images: class indices, with a palette for people."""
 
 import io
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -26,28 +28,38 @@ def write_masks(
     predictor: Predictor, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
 ) -> Iterator[LecoError | None]:
     """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
-    images = list(image_paths(arguments, root))
-    _check_apart(arguments, images, folder)
-    written: dict[str, Path] = {}
-    for found in images:
+    _check_apart(arguments, root, folder)
+    written: set[int] = set()
+    for found in image_paths(arguments, root):
         if isinstance(found, LecoError):
             yield found
             continue
         try:
             name = _mask_name(found.name)
-            if name in written:
+            if hash(name) in written:
                 raise LecoError(
-                    f"{found.path}: its mask {name} would replace that of {written[name]}; rename one of them"
+                    f"{found.path}: its mask {name} would replace that of another image; rename one of them"
                 )
             content = mask_of(predictor, found.path, version)
+            write_bytes(_place(folder, name), content)
         except LecoError as error:
             yield error
             continue
-        written[name] = found.path
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, content)
+        written.add(hash(name))
         yield None
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Where a mask is written, with the folders it needs; links that somebody put there are not followed."""
+    target = folder / name
+    inside = Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(folder))
+    if target.is_symlink() or not inside:
+        raise LecoError(f"{target}: is, or is below, a link, which is not written through; name another folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LecoError(f"{target.parent}: cannot be made: {error.strerror}") from None
+    return target
 
 
 def mask_of(predictor: Predictor, path: Path, version: str) -> bytes:
@@ -74,20 +86,27 @@ def encode(labels: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", version: V
     return file.getvalue()
 
 
-def _check_apart(arguments: Sequence[str], images: Sequence[Given | LecoError], folder: Path) -> None:
+def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> None:
     """Refuse a folder for masks where one could replace an image, before any is written."""
-    place = folder.resolve()
-    found = [image for image in images if isinstance(image, Given)]
-    sources = {Path(argument).resolve() for argument in arguments if Path(argument).is_dir()}
-    if any(place.is_relative_to(source) for source in sources) or place in {
-        base.resolve() for base in map(_base, found)
-    }:
+    place = os.path.realpath(folder)
+    sources = [os.path.realpath(argument) for argument in arguments if Path(argument).is_dir()]
+    apart = not any(Path(place).is_relative_to(source) for source in sources)
+    there: dict[tuple[int, int], Path] = {}  # files that masks would take the place of
+    for image in _given(arguments, root):
+        apart = apart and os.path.realpath(_base(image)) != place
+        with suppress(LecoError):
+            target = folder / _mask_name(image.name)
+            if target.exists():
+                there[_identity(target)] = target
+    if not apart:
         raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
-    given = {_identity(image.path) for image in found}
-    for image in found:
-        target = folder / Path(image.name).with_suffix(".png")
-        if target.exists() and _identity(target) in given:
-            raise LecoError(f"{target}: is one of the images, and a mask would replace it; name another folder")
+    for image in _given(arguments, root) if there else ():
+        if taken := there.get(_identity(image.path)):
+            raise LecoError(f"{taken}: is one of the images, and a mask would replace it; name another folder")
+
+
+def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:
+    return (image for image in image_paths(arguments, root) if isinstance(image, Given))
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from leco.data.mask_files import MaskRule, decode_mask
 from leco.data.squares import channels_first, letterbox_mask, scaled
 from leco.data.vector_files import check_width
 from leco.deployment.description import Description
-from leco.deployment.inputs import read_image
+from leco.deployment.inputs import at_once, read_image
 from leco.deployment.predictor import Predictor
 from leco.deployment.resampling import Pairs
 from leco.errors import LecoError
@@ -60,7 +60,8 @@ def judge(
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
     segments = predictors[0].description.task == "segmentation"
-    for chosen in np.split(indices, range(1 if segments else size, len(indices), 1 if segments else size)):
+    size = 1 if segments else min(at_once(p.description, size) for p in predictors)
+    for chosen in np.split(indices, range(size, len(indices), size)):
         counted: list[dict[str, Tensor]] = []
         for number, predictor in enumerate(predictors):
             probs, labels = (_pixels if segments else _samples)(predictor, manifest, ontology, chosen)
@@ -115,6 +116,9 @@ def _samples(
     if description.task == "features":
         vectors = load_features(manifest.root, names)
         check_width(str(manifest.root), vectors.shape[1], description.shape[0])
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            raise LecoError(f"{manifest.root / names[int(np.argmin(finite))]}: holds NaN or infinity")
         inputs = torch.from_numpy(vectors)
     else:
         inputs = torch.stack([read_image(manifest.root / name, description) for name in names])

@@ -46,6 +46,11 @@ def load_network(path: Path, description: Description, ontology: Ontology) -> An
 def _stored(path: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of what is in a file; a file that is cut short is refused."""
     try:
+        with path.open("rb"):  # safetensors calls everything that it cannot open missing
+            pass
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:

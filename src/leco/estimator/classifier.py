@@ -136,6 +136,9 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _procedure(self) -> Procedure:
         """What is asked for, checked."""
+        for name in ("head_start", "standardise"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise LecoError(f"{name}: must be True or False, not {getattr(self, name)!r}")
         own = {name: getattr(self, name) for name in ("model", "steps", "weight_decay", "batch_size", "threshold")}
         usual = 0.5 if self.model == "linear" else 0.05  # docs/log.md
         rate = usual if self.learning_rate is None else self.learning_rate
@@ -177,6 +180,8 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _transition(self, version: str | None) -> Transition:
         check_is_fitted(self, "ontology_")
         newest = self.ontology_.newest.name
+        if not isinstance(version, str | None):
+            raise LecoError(f"version: must be the name of one, not {version!r}")
         return self.ontology_.transition(newest, newest if version is None else version)
 
     def _names(self, transition: Transition) -> NDArray[Any]:

@@ -4,18 +4,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import sparse
 
 from leco.data.feature_files import Tick
-from leco.data.manifest import Manifest, build_manifest
+from leco.data.manifest import Manifest, NoRowsError, build_manifest
+from leco.data.mask_counts import MaskCounts, mask_counts
 from leco.data.own import few_samples, fits_memory, lazy_samples
 from leco.data.problems import Problem
 from leco.data.table import Table, read_table
+from leco.deployment.bundle import Bundle, read_bundle
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, ExperimentError, File, experiment, own_task
-from leco.experiments.material import Material, own_material
+from leco.experiments.material import Material, misfits, own_material
 from leco.experiments.networks import build_network
 from leco.experiments.stages import Plan, plan
 from leco.experiments.sufficiency import enough_labels
@@ -27,6 +29,9 @@ from leco.ontology.ontology import Ontology
 from leco.ontology.remarks import remarks
 from leco.ontology.transition import Transition
 from leco.ontology.version import Version
+
+if TYPE_CHECKING:
+    from leco.data.mask_files import Tally
 
 LOOKED_INTO = 5_000  # images: a hundred thousand photographs would take minutes
 _FEW = 64  # samples to measure with
@@ -52,6 +57,8 @@ class Checked:
     experiment: Experiment | None = None
     ontology: Ontology | None = None
     manifest: Manifest | None = None  # without the rows that have a problem
+    masks: MaskCounts | None = None  # what is in them, if there are some
+    start: Bundle | None = None  # what training would start from, if it is given and whole
     material: Material | None = None  # with a few samples that stand for all
     plan: Plan | None = None
     reading: Reading | None = None
@@ -62,20 +69,25 @@ class Checked:
 
 
 def check(
-    source: str, settings: dict[str, str], most: int | None = LOOKED_INTO, tick: Tick = lambda *_: None
+    source: str,
+    settings: dict[str, str],
+    most: int | None = LOOKED_INTO,
+    tick: Tick = lambda *_: None,
+    start: Path | None = None,
 ) -> Checked:
-    """Look at the experiment, its ontology and its manifest, each on its own and then together.
+    """Look at the experiment, its ontology, its manifest and its start, each on its own and then together.
 
-    Of more than `most` images, only so many are decoded.
+    Of more than `most` images, only so many are decoded. `start` is as of `leco run`.
     """
     found = Checked(Path(source))
     try:
-        own = _own_data(Path(source))
+        own, named = _own_data(Path(source))
     except LecoError as error:
         found.say(found.problems, "experiment", str(error))
         return found
+    _check_start(found, start or named)
     try:
-        found.experiment = experiment(source, {}, settings)
+        found.experiment = experiment(source, {"start": start}, settings)
     except ExperimentError as error:
         found.say(found.problems, "experiment", *error.problems)
     except LecoError as error:
@@ -92,29 +104,61 @@ def check(
         _check_training(found, found.experiment, found.ontology, found.manifest)
     elif found.experiment:
         _check_model(found, found.experiment)
+        _check_fit(found, found.experiment)
     return found
 
 
-def _own_data(source: Path) -> dict[str, Any]:
-    """What an experiment says of its data, right or wrong."""
+def _own_data(source: Path) -> tuple[dict[str, Any], Path | None]:
+    """What an experiment says of its data, right or wrong, and what it starts from."""
     values = File.read(source).values
     own = values.get("data")
     if "benchmark" in values or not isinstance(own, dict):
         raise LecoError(
             f"{source}: names no own data (`data` with `manifest` and `ontology`), which is what is checked"
         )
-    return own
+    return own, values["start"] if isinstance(values.get("start"), Path) else None
+
+
+def _check_start(found: Checked, folder: Path | None) -> None:
+    """Whether the model that training would start from is there, and whole."""
+    try:
+        if folder is not None:
+            bundle = read_bundle(folder)
+            bundle.network()
+            found.start = bundle
+    except LecoError as error:
+        found.say(found.problems, "start", str(error))
+
+
+def _check_fit(found: Checked, wanted: Experiment) -> None:
+    """Whether the start fits what is known of the experiment; the shape of its inputs takes samples to be known."""
+    if found.start is None:
+        return
+    tasks = {"own features": "features", "own masks": "segmentation", "own images": "classification"}
+    task = tasks[own_task(wanted.data.manifest if wanted.data else None)]
+    mine: dict[str, object] = {"task": task, "backbone": wanted.training.model}
+    if found.material is not None:
+        mine["input shape"] = tuple(found.material.shape)
+    wrong = misfits(found.start, found.ontology, mine)
+    found.say(found.problems, "start", *wrong)
+    if found.material is not None and not wrong:
+        found.material = found.material.started(found.start)
 
 
 def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, tick: Tick) -> None:
     """Read the manifest; without an ontology, all but its labels can be checked."""
     try:
         table, broken = read_table(path)
+        tally: Tally = {}
         ontology = found.ontology or _stand_in(table)
         decode = found.ontology is not None or table.target == "label"
         manifest, problems = build_manifest(
-            table, broken, root, ontology, decode=decode, skip_bad=True, tick=tick, most=most
+            table, broken, root, ontology, decode=decode, skip_bad=True, tick=tick, most=most, tally=tally
         )
+    except NoRowsError as error:
+        found.problems += _grouped(path, error.problems.found)
+        found.say(found.problems, "manifest", f"{path}: no row is left")
+        return
     except LecoError as error:
         headline, *lines = str(error).split("\n")
         found.say(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
@@ -122,9 +166,10 @@ def _check_manifest(found: Checked, path: Path, root: Path, most: int | None, ti
     usable = [p for p in problems.found if found.ontology or p.kind != "bad period"]  # how many there are is not known
     found.problems += _grouped(path, usable)
     found.manifest = manifest
+    found.masks = mask_counts(manifest, ontology, tally) if manifest.masks and found.ontology else None
     images = len(set(table["image"])) if table.kind == "image" else 0
     if most is not None and images > most:
-        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, spread evenly")
+        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, drawn at random")
 
 
 def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
@@ -154,7 +199,7 @@ def _check_labels(found: Checked, ontology: Ontology, manifest: Manifest) -> Non
     changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
     found.say(found.notes, "ontology", *remarks(ontology, changes))
     learns_from_history = found.experiment is None or Method.parse(found.experiment.method) != Method()
-    problems, warnings = enough_labels(manifest, ontology, learns_from_history)
+    problems, warnings = enough_labels(manifest, ontology, learns_from_history, found.masks)
     found.say(found.problems, "labels", *problems)
     found.say(found.warnings, "labels", *warnings)
     if not (manifest.split == "val").any():
@@ -169,16 +214,23 @@ def _check_training(found: Checked, wanted: Experiment, ontology: Ontology, mani
         lazy = lazy_samples(manifest, ontology, wanted.data.image_size)
         samples = few_samples(manifest, lazy, _FEW)
         found.material = own_material(wanted, wanted.data, ontology, manifest, samples)
-        found.plan = plan(wanted, found.material)
     except LecoError as error:
         found.say(found.problems, "labels", str(error))
         _check_model(found, wanted)
+        _check_fit(found, wanted)
+        return
+    _check_fit(found, wanted)
+    try:
+        found.plan = plan(wanted, found.material)
+    except LecoError as error:
+        found.say(found.problems, "start", str(error))
         return
     found.reading = measure_reading(lazy, fits_memory(manifest, ontology, wanted.data.image_size))
     try:
         build_network(found.plan.stages[0], found.material, pretrained=False)
     except LecoError as error:
-        found.say(found.problems, "experiment", f"training.model: {error}")
+        about = "" if str(error).startswith("training.") else "training.model: "
+        found.say(found.problems, "experiment", f"{about}{error}")
 
 
 def _check_model(found: Checked, wanted: Experiment) -> None:

@@ -1,5 +1,6 @@
 """What an experiment is, as typed and checked data."""
 
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -66,8 +67,8 @@ class Training(BaseModel):
     st_soft_filtered: bool = False  # st-soft always filtered
     precision: Precision = "32-true"
     # Segmentation (appendix C): the longer edge is scaled to `base_size` times a factor, and a square is cropped.
-    crop: int = Field(720, ge=8)
-    base_size: int = Field(2_200, ge=8)
+    crop: int = Field(720, ge=8, le=4_096)
+    base_size: int = Field(2_200, ge=8, le=16_384)
     scale: tuple[float, float] = (0.5, 2.1)
     window: int = Field(720, ge=8)  # of inference; windows overlap by a third
     coarse_on_new: bool = True  # joint and lpl also on the new samples
@@ -83,8 +84,8 @@ class Training(BaseModel):
             raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
-        if not 0 < self.scale[0] <= self.scale[1]:
-            raise ValueError(f"scale must be two positive factors, the smaller first, not {self.scale}")
+        if not 0 < self.scale[0] <= self.scale[1] <= 10:
+            raise ValueError(f"scale must be two positive factors up to 10, the smaller first, not {self.scale}")
         return self
 
     def optimisation(self) -> Optimisation:
@@ -143,6 +144,10 @@ class Experiment(Procedure):
             raise ValueError("say either `benchmark`, or `data` with `manifest` and `ontology`")
         if self.data is not None and self.size is not None:
             raise ValueError("`size` is for benchmarks; own data are taken as they are")
+        if self.data is not None and "transition" in self.model_fields_set:
+            raise ValueError("`transition` is for benchmarks; own data have that of their ontology")
+        if self.data is not None and "budget" in self.model_fields_set:
+            raise ValueError("a budget is for benchmarks; own data are trained as `training` says, or its defaults")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
         if self.start is not None and self.strategy == "scratch":
@@ -170,7 +175,7 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     given = values.get("training") or {}
     if not isinstance(given, dict):
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
-    budget = values.setdefault("budget", "paper")
+    budget = values.get("budget", "paper")
     if budget not in get_args(Budget):
         raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
     name = values.get("benchmark")
@@ -179,7 +184,8 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     task = own_task(own.get("manifest")) if name is None else recipe(str(name)).task
     base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
     if isinstance(values.get("start"), str | Path):
-        base = base | {"model": read_description(Path(values["start"])).model}
+        with suppress(LecoError):  # whoever reads the bundle says what is wrong with it
+            base = base | {"model": read_description(Path(values["start"])).model}
     training = base | given | _training_settings(settings)
     if task == "own images" and "start" not in values:  # weights are taken if they are there, and never fetched unasked
         training.setdefault("pretrained", cached_weights(str(training["model"])) is not None)
@@ -249,7 +255,8 @@ def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: 
     """A problem with the line it stands on, if it comes from the file and not from the command line."""
     place = problem["loc"]
     from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
-    return (f"{file.path}:{file.line(place)}: " if file and not from_command else "") + spell_out(problem)
+    line = f":{file.line(place)}" if file and place else ""  # what is wrong with all of it stands nowhere
+    return (f"{file.path}{line}: " if file and not from_command else "") + spell_out(problem)
 
 
 def spell_out(problem: Any) -> str:

@@ -194,9 +194,9 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
 
 def material_of(experiment: Experiment, root: Path) -> Material:
     """What an experiment trains on, loaded once for all that share it."""
-    same = {name: getattr(experiment, name) for name in ("benchmark", "data", "size", "transition", "seed", "start")}
+    said = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
     weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
-    return _material(Experiment(**same, training=weights), root)
+    return _material(Experiment(**{name: getattr(experiment, name) for name in said}, training=weights), root)
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """What an experiment trains on: a benchmark's samples or the user's own, and what each period may know of them."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,10 @@ class Material:
                 return period
         raise LecoError(f"{self.start.folder}: is a model of {known.trained} already; no later version is trained")
 
+    def started(self, start: Bundle) -> "Material":
+        """The same, for a training that starts from a model, which says how inputs are normalised."""
+        return replace(self, normalise=start.description.normaliser(), start=start)
+
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
         return self.ontology.until(self.versions[period])
@@ -77,20 +81,33 @@ class Material:
 
 def make_material(experiment: Experiment, root: Path) -> Material:
     """Load what an experiment names; benchmarks are below the folder `root`."""
+    start = None if experiment.start is None else read_bundle(experiment.start)  # before all that takes long
     material = _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
-    return material if experiment.start is None else _started(material, read_bundle(experiment.start), experiment)
+    if start is None:
+        return material
+    mine = {"task": material.task, "input shape": tuple(material.shape), "backbone": experiment.training.model}
+    for problem in misfits(start, material.ontology, mine):
+        raise LecoError(problem)
+    return material.started(start)
 
 
-def _started(material: Material, start: Bundle, experiment: Experiment) -> Material:
-    """The same, for a training that starts from a model: it must fit, and says how inputs are normalised."""
+def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]) -> list[str]:
+    """Why training cannot start from a model: it takes other things than `mine`, or knows another ontology."""
     known = start.description
-    mine = (material.task, tuple(material.shape), experiment.training.model)
-    theirs = (known.task, known.shape, known.model)
-    for what, here, there in zip(("task", "input shape", "backbone"), mine, theirs, strict=True):
-        if here != there and (what, known.task) != ("input shape", "segmentation"):
-            raise LecoError(f"{start.folder}: the {what} of this model is {there}, but the experiment has {here}")
-    require_same(start.ontology, material.ontology, "the experiment", str(start.folder))
-    return replace(material, normalise=known.normaliser(), start=start)
+    theirs: dict[str, object] = {"task": known.task, "input shape": known.shape, "backbone": known.model}
+    if known.task == "segmentation":
+        del theirs["input shape"]  # images of any size do
+    problems = [
+        f"{start.folder}: the {what} of this model is {there}, but the experiment has {mine[what]}"
+        for what, there in theirs.items()
+        if what in mine and mine[what] != there
+    ]
+    try:
+        if ontology is not None:
+            require_same(start.ontology, ontology, "the experiment", str(start.folder))
+    except LecoError as error:
+        problems.append(str(error))
+    return problems
 
 
 def _benchmark(experiment: Experiment, root: Path) -> Material:

@@ -5,6 +5,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from leco.deployment.description import check_window
 from leco.errors import LecoError, first_line
 from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
@@ -54,6 +55,10 @@ def build_network(stage: Stage, material: Material, pretrained: bool) -> AnyNetw
     ontology = material.until(stage.period)
     versions = ontology.versions if stage.method.coarse == "joint" else (ontology.newest,)
     if material.task == "segmentation":
+        try:
+            check_window(max(material.shape[1:]), stage.training.window, len(ontology.newest))
+        except LecoError as error:
+            raise LecoError(f"training.window: {error}") from None
         return build_segmenter(stage.training.model, versions, pretrained)
     backbone = build_backbone(stage.training.model, material.shape, pretrained)
     try:

@@ -30,7 +30,8 @@ FILES = ("ontology.yaml", "labels.csv", "experiment.yaml")
 LEFT_OUT = "left-out.txt"
 _GUESSED = """\
 # How the classes evolved, versions oldest first (docs/ontology.md). `leco init` supposed this: a class whose name is in
-# both versions is kept; what could be seen from images labelled in both is marked as inferred. Fill in the rest.
+# both versions is kept; what could be seen from images labelled in both, without those for testing, is marked as
+# inferred. Fill in the rest.
 """
 _EXPERIMENT = """\
 # What `leco check` looks at and `leco run` trains (docs/training.md has all settings).
@@ -96,10 +97,11 @@ def fresh(folder: Path) -> Iterator[None]:
 
 
 def _labelled_twice(source: Source) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """The two labels of every image that has one in two versions, one after the other."""
+    """The two labels of every image that has one in two versions, one after the other, and is not for testing."""
     labels: dict[str, dict[str, str]] = defaultdict(dict)
     for sample in source.samples:
-        labels[sample.path][sample.version] = sample.label
+        if sample.split != "test":
+            labels[sample.path][sample.version] = sample.label
     return {
         (old, new): [(found[old], found[new]) for found in labels.values() if old in found and new in found]
         for old, new in pairwise(source.versions)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leco.errors import LecoError, first_line, nearest
 from leco.models.wide_resnet import WideResNet
 
-_WRN = re.compile(r"wrn-([0-9]{1,4})-([0-9]{1,3})")
+_WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})")
 _OTHERS = ("wrn-28-2", "linear", "mlp")  # than timm's
 _HIDDEN = 512
 

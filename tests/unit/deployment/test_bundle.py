@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 from leco import LecoError, Ontology
 from leco.cli.main import app
 from leco.deployment.bundle import FILES, check_target, read_bundle, write_bundle
+from leco.deployment.description import check_window
+from leco.deployment.inputs import at_once
 from leco.deployment.predictor import Predictor
 from leco.experiments.bundling import bundle_stage
 from leco.experiments.networks import load_network
@@ -126,6 +128,82 @@ def test_a_bundle_that_cannot_be_written_leaves_nothing(new, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bundle_is_found_whenever_its_replacement_stops(trained, new, copied, tmp_path, monkeypatch):
+    (stage,) = trained.stages.periods[0]
+    rename = Path.rename
+
+    def killed(self: Path, target: Path) -> Path:
+        if Path(target) == copied:  # the old one was moved away, the new one not yet in
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bundle_stage(trained.store, stage.fingerprint, copied)
+    assert not copied.exists()
+    assert read_bundle(copied).digest == new.digest
+    (copied.parent / "alias").symlink_to(copied)
+    assert read_bundle(copied.parent / "alias").digest == new.digest
+    bundle_stage(trained.store, stage.fingerprint, copied)
+    assert read_bundle(copied).description.newest == "v1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alias", "bundle"]
+    shutil.copytree(new.folder, tmp_path / ".bundle-replaced")  # killed before it was removed
+    assert read_bundle(copied).description.newest == "v1"
+    bundle_stage(trained.store, stage.fingerprint, copied)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alias", "bundle"]
+
+
+def test_a_bundle_that_cannot_be_removed_does_not_undo_the_new_one(trained, copied, tmp_path):
+    (stage,) = trained.stages.periods[0]
+    bundle_stage(trained.store, stage.fingerprint, copied)
+    (tmp_path / ".bundle-replaced").mkdir()
+    (tmp_path / ".bundle-replaced" / "of somebody").touch()
+    with pytest.raises(LecoError, match=r"\.bundle-replaced: cannot be removed"):
+        bundle_stage(trained.store, stage.fingerprint, copied)
+    assert read_bundle(copied).description.newest == "v1"
+
+
+def test_a_bundle_does_not_replace_what_it_starts_from(old, copied, tmp_path):
+    (tmp_path / "alias").symlink_to(copied)
+    for start, target in ((copied, tmp_path / "alias"), (copied, copied / "inside")):
+        arguments = ["digits-leco", "--start", start, "--bundle", target]
+        shutil.rmtree(copied)
+        shutil.copytree(old.folder, copied)
+        result = invoke("run", *arguments, "--runs", tmp_path / "runs")
+        assert "is the bundle to start from, which stays as it is" in str(result.exception)
+    (tmp_path / "o.yaml").write_text(
+        (copied / "ontology.yaml").read_text()
+        + "  - {name: v2, classes: {a: {from: loop}, straight: , open curve: }}\n"
+    )
+    result = invoke("upgrade", copied, "--ontology", tmp_path / "o.yaml", "-o", copied)
+    assert "is the bundle to start from" in str(result.exception)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_segmenter_that_would_take_forever_is_refused(segmenter, tmp_path):
+    folder = Path(shutil.copytree(segmenter[0].folder, tmp_path / "bundle"))
+    for changes in (
+        {"window": 1},
+        {"window": 4_096},
+        {"side": 2_048, "shape": [3, 2_048, 2_048]},  # with windows of 32 pixels
+        {"side": 16_384, "window": 16_384, "shape": [3, 16_384, 16_384]},
+        {"shape": [3, 2_000, 2_000]},
+    ):
+        shutil.copy(segmenter[0].folder / "bundle.json", folder)
+        change(folder, **changes)
+        with pytest.raises(LecoError, match=r"bundle.json: is not the description of a bundle: "):
+            read_bundle(folder)
+    with pytest.raises(LecoError, match="100,000 classes are too many for windows of 32 pixels in images of 128"):
+        check_window(128, 32, classes=100_000)
+
+
+def test_large_samples_are_taken_a_few_at_a_time(new):
+    assert at_once(new.description, 64) == 64
+    large = new.description.model_copy(update={"shape": (3, 2_048, 2_048), "side": 2_048})
+    assert at_once(large, 64) == 3
+
+
 def cut(folder: Path) -> None:
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
@@ -166,6 +244,9 @@ HOSTILE = {
     "a missing file": (lambda f: (f / "metrics.json").unlink(), "metrics.json: there is no such file"),
     "a link that leaves": (link_outside, "model.safetensors: is a link that leaves"),
     "another format": (lambda f: change(f, format=2), "is a bundle of format 2; this leco reads format 1"),
+    "a truth for a format": (lambda f: change(f, format=True), "is a bundle of format True; this leco reads format 1"),
+    "an image beyond memory": (lambda f: change(f, shape=[1, 8_000, 8_000], side=8_000), "side: Input should be less"),
+    "a network without end": (lambda f: change(f, model="wrn-9994-999"), "is no backbone"),
     "no bundle at all": (lambda f: (f / "bundle.json").write_text("[]"), "is not the description of a bundle"),
     "JSON without end": (lambda f: (f / "bundle.json").write_text("[" * 100_000), "bundle.json:1: this is too deep"),
     "a number without end": (lambda f: (f / "bundle.json").write_text('{"format": ' + "9" * 10_000 + "}"), "too long"),

@@ -289,6 +289,16 @@ def test_what_does_not_fit_is_refused(new, vectors, segmenter, fine_labels):
     assert "v1: 'loop' is called 'bright'" in other
 
 
+def test_vectors_that_are_no_numbers_are_named(vectors, tmp_path):
+    bundle, _ = vectors
+    table = np.load(bundle.folder.parent / "digits.npy").astype(np.float64)
+    table[4] = 1e300
+    np.save(tmp_path / "digits.npy", table)
+    (tmp_path / "labels.csv").write_text((bundle.folder.parent / "labels.csv").read_text())
+    result = evaluate(bundle.folder, tmp_path / "labels.csv")
+    assert "digits.npy#4: holds NaN or infinity" in str(result.exception)
+
+
 def test_a_difference_needs_more_than_a_few_samples():
     assert Difference("a", 10, 0.5, 0.6, lost=0, won=1, p=1.0).verdict == "no difference shown"
     assert Difference("a", 10, 0.5, 0.1, lost=9, won=0, p=0.004).verdict == "regression"

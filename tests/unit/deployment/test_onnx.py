@@ -110,6 +110,11 @@ def serve_module():
     return module
 
 
+def test_a_bundle_stays_as_it_is(new):
+    assert "is in the bundle, which stays as it is" in str(export(new, new.folder / "model.onnx").exception)
+    assert not (new.folder / "model.onnx").exists()
+
+
 def test_what_an_older_version_has_no_name_for_is_told_as_predict_does(new, tmp_path):
     content = new.ontology.to_dict()
     content["versions"][1]["classes"]["7"] = {"from": []}  # brand-new

@@ -4,12 +4,16 @@ import csv
 import io
 import json
 import os
+import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 from tests.commands import leco
 from typer.testing import CliRunner, Result
 
@@ -17,7 +21,7 @@ from leco import LecoError
 from leco.cli.main import app
 from leco.data.squares import middle_square
 from leco.data.views import centre_crop_resize
-from leco.deployment.inputs import batches, read_image
+from leco.deployment.inputs import batches, image_paths, read_image
 from leco.deployment.predictor import Predictor, label_map
 from leco.evaluation import predict_at
 from leco.ontology.masks import read_mask
@@ -116,6 +120,8 @@ def test_backing_off_answers_as_finely_as_is_sure(new, pictures):
 WRONG = {
     "another format": (["--format", "xlsx"], "--format xlsx: is none; valid: 'csv', 'jsonl'"),
     "another version": (["--version", "v3"], "'v3' is not a version of digits"),
+    "no version": (["--version", ""], "'' is not a version of digits"),
+    "a root that is not there": (["--root", "nowhere"], "nowhere: there is no such folder"),
     "two versions at once": (["--back-off", "0.9", "--version", "v1"], "--back-off chooses the version"),
 }
 
@@ -266,6 +272,37 @@ def test_masks_never_replace_images_or_each_other(segmenter, tmp_path):
     assert "say -o FOLDER" in str(predict(bundle.folder, tmp_path / "a").exception)
 
 
+def test_masks_are_not_written_through_links(segmenter, tmp_path):
+    bundle, _ = segmenter
+    for name in ("images/1.png", "images/sub/2.png", "images/far/3.png", "precious.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((bundle.folder.parent / "1.png").read_bytes())
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "masks" / "1.png").symlink_to(tmp_path / "precious.png")
+    (tmp_path / "masks" / "sub").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "masks" / "far").symlink_to(tmp_path / "nowhere")
+    before = (tmp_path / "precious.png").read_bytes()
+    result = predict(bundle.folder, tmp_path / "images", "-o", tmp_path / "masks")
+    assert result.stderr.count("is, or is below, a link, which is not written through") == 3
+    assert (tmp_path / "precious.png").read_bytes() == before
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "alias").symlink_to(tmp_path / "elsewhere")  # a folder that was named is another matter
+    assert predict(bundle.folder, tmp_path / "images" / "1.png", "-o", tmp_path / "alias").exit_code == 0
+    assert predict(bundle.folder, tmp_path / "images" / "1.png", "-o", tmp_path / "alias").exit_code == 0  # anew
+
+
+def test_a_mask_of_an_image_of_a_manifest_replaces_none_of_them(segmenter, tmp_path):
+    bundle, _ = segmenter
+    for name in ("a/1.png", "masks/a/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes((bundle.folder.parent / "1.png").read_bytes())
+    (tmp_path / "labels.csv").write_text("image\na/1.png\nmasks/a/1.png\n")
+    result = predict(bundle.folder, tmp_path / "labels.csv", "-o", tmp_path / "masks")
+    assert "masks/a/1.png: is one of the images, and a mask would replace it" in str(result.exception)
+
+
 def test_many_classes_need_masks_of_sixteen_bits():
     from leco.deployment.mask_images import encode
     from leco.ontology.version import Version
@@ -305,6 +342,76 @@ def test_what_is_read_is_never_written_over(new, pictures, tmp_path):
         assert result.returncode == 2
         assert message in result.stderr
         assert output.read_bytes() == before
+
+
+def test_an_answer_replaces_no_vector_and_nothing_that_could_be_an_image(new, vectors, pictures, tmp_path):
+    bundle, _ = vectors
+    np.savetxt(tmp_path / "some.csv", np.load(bundle.folder.parent / "digits.npy")[:3], delimiter=",")
+    (tmp_path / "other.png").write_bytes(b"of somebody")
+    for model, given, output in (
+        (bundle.folder, tmp_path, tmp_path / "some.csv"),
+        (bundle.folder, tmp_path / "*.csv", tmp_path / "some.csv"),
+        (new.folder, pictures / "labels.csv", tmp_path / "other.png"),
+    ):
+        result = leco("predict", model, given, "-o", output)
+        assert "is one of the inputs, or could be" in result.stderr
+    assert (tmp_path / "other.png").read_bytes() == b"of somebody"
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    assert "Symlink loop" in leco("predict", new.folder, pictures / "labels.csv", "-o", tmp_path / "loop.csv").stderr
+
+
+def test_nothing_is_printed_before_the_model_was_found_whole(new, pictures, tmp_path):
+    folder = Path(shutil.copytree(new.folder, tmp_path / "bundle"))
+    (folder / "model.safetensors").write_bytes(b"x" * 100)
+    image = next((pictures / "images").rglob("*.png"))
+    for model, given in ((folder, image), (new.folder, tmp_path / "nowhere.png")):
+        result = leco("predict", model, given, "--format", "csv")
+        assert (result.returncode, result.stdout) == (2, "")
+
+
+def many_rows(path: Path, count: int) -> None:
+    """A manifest that names six images again and again."""
+    names = [f"images/{index % 7}/{index}.png" for index in range(1_200, 1_206)]
+    cells = [names[row % 6] for row in range(count)]
+    if path.suffix == ".csv":
+        path.write_text("image,label\n" + "".join(f"{cell},zero\n" for cell in cells))
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f'{{"image": "{cell}", "label": "zero"}}\n' for cell in cells))
+    else:
+        parquet.write_table(pa.table({"image": cells, "label": ["zero"] * count}), path, row_group_size=500)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_manifest_takes_the_same_memory_however_long_it_is(ending, pictures, tmp_path):
+    path = tmp_path / f"labels.{ending}"
+    peaks = []
+    for count in (100, 5_000, 50_000):  # the first imports what is needed
+        many_rows(path, count)
+        tracemalloc.start()
+        found = list(image_paths([str(path)], pictures))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len({given.path for given in found}) == len(found) == 6
+    assert peaks[2] < peaks[1] + 200_000  # bytes
+
+
+@pytest.mark.parametrize("text", ["image\n", "image,label\n"])
+def test_a_manifest_without_rows_and_an_input_without_a_name_are_said_to_be_so(text, new, tmp_path):
+    (tmp_path / "labels.csv").write_text(text)
+    result = leco("predict", new.folder, tmp_path / "labels.csv", "")
+    assert result.stderr.splitlines() == [
+        f"{tmp_path / 'labels.csv'}: there are no rows",
+        "an input has no name; is a variable empty?",
+        "error: none of the inputs could be read; 2 problems stand above",
+    ]
+
+
+def test_names_are_remembered_for_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr("leco.deployment.inputs._REMEMBERED", 2)
+    cells = ["a.png", "b.png", "a.png", "c.png", "a.png", "d.png", "e.png", "a.png", ""]
+    (tmp_path / "labels.csv").write_text("".join(f"{cell},\n" for cell in ["image", *cells]))
+    found = [str(problem).split(": ")[1] for problem in image_paths([str(tmp_path / "labels.csv")])]
+    assert found == ["a.png", "b.png", "c.png", "d.png", "e.png", "a.png", "row 10"]
 
 
 def test_pipes_are_no_images_and_more_classes_than_there_are_cannot_be_asked_for(new, pictures, tmp_path):

@@ -1,15 +1,19 @@
 """`check` finds what is wrong with an experiment, all of it, before anything is trained."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.pictures import draw
+from tests.trainings import train_file
 
+from leco.data import contents
 from leco.experiments.checking import check, planned
 from leco.experiments.project import example
 from leco.experiments.timing import Pace, add_up, estimate
+from leco.ontology.masks import read_mask
 
 
 @pytest.fixture
@@ -108,6 +112,14 @@ def test_equal_rows_are_one_finding_and_labels_without_a_future_are_named(folder
     assert unknown.count == 18
 
 
+def test_where_all_rows_have_the_same_fault_it_is_said_once(folder):
+    change(folder / "labels.csv", "images/", "nowhere/")
+    (same, nothing) = look(folder).problems
+    assert same.count == 186
+    assert "(and 185 more such rows)" in same.message
+    assert nothing.message.endswith("no row is left")
+
+
 def test_a_leak_is_a_problem_by_path_and_by_bytes(folder):
     images = folder / "images"
     (images / "v2-train-star-00.png").write_bytes((images / "v2-test-star-00.png").read_bytes())
@@ -189,6 +201,113 @@ def test_features_and_masks_are_checked_too(tmp_path):
     assert estimate(found.plan, found.material, found.reading, "cpu").seconds > 0
     (tmp_path / "o.yaml").unlink()
     assert [finding.about for finding in look(tmp_path).problems] == ["ontology"]
+
+
+def segmented(folder: Path, masks: dict[str, tuple[str, str, list[int]]]) -> None:
+    """Images with masks of twelve pixels: version, split and classes of each."""
+    from PIL import Image
+
+    draw(folder, *(f"{name}.png" for name in masks))
+    for name, (_, _, classes) in masks.items():
+        pixels = np.resize(np.array(classes, dtype=np.uint8), (12, 12))
+        Image.fromarray(pixels).save(folder / f"{name}-mask.png")
+    rows = [f"{name}.png,{name}-mask.png,{version},{split}" for name, (version, split, _) in masks.items()]
+    (folder / "labels.csv").write_text("\n".join(["image,mask,version,split", *rows]) + "\n")
+    (folder / "o.yaml").write_text(
+        "versions:\n  - {name: v1, classes: [a, z]}\n"
+        "  - {name: v2, classes: {b: {from: a}, c: {from: a}, d: {from: a}, z: }}\n"
+    )
+    (folder / "experiment.yaml").write_text("data: {manifest: labels.csv, ontology: o.yaml, image_size: 32}\n")
+
+
+def test_what_is_in_masks_is_counted_in_images_and_pixels(tmp_path, monkeypatch):
+    masks = {f"old{n}": ("v1", "train", [0, 1]) for n in range(3)}
+    masks |= {f"new{n}": ("v2", "train", [0, 0, 255, 1] if n < 4 else [0]) for n in range(10)}
+    masks |= {"test": ("v2", "test", [0, 1, 2, 255])}
+    segmented(tmp_path, masks)
+    read: list[Path] = []
+    monkeypatch.setattr(contents, "read_mask", lambda path: read.append(path) or read_mask(path))
+    found = look(tmp_path)
+    assert sorted(path.name for path in read) == sorted(f"{name}-mask.png" for name in masks)  # each of them once
+    assert found.masks.images == {
+        "v1": {"train": [3, 3], "val": [0, 0], "test": [0, 0]},
+        "v2": {"train": [10, 4, 0, 0], "val": [0, 0, 0, 0], "test": [1, 1, 1, 0]},
+    }
+    assert found.masks.pixels["v2"] == {
+        "train": [4 * 72 + 6 * 144, 4 * 36, 0, 0],
+        "val": [0, 0, 0, 0],
+        "test": [36, 36, 36, 0],
+    }
+    assert "1 class of v2 without any training image that shows it: 'd'; label some" in messages(found.problems)
+    text = messages(found.warnings)
+    assert "1 class of v2 with fewer than 5 training images that show it: 'c' (4)" in text
+    assert "1 class of v2 with older labels only: 'z' (3)" in text
+    assert "1 class of v2 without a test image that shows it" in text
+
+
+def test_where_some_masks_are_read_nothing_is_sure(tmp_path):
+    segmented(tmp_path, {f"{n:02}": ("v2", "train" if n < 8 else "test", [0, 1, 3] if n else [2]) for n in range(10)})
+    found = look(tmp_path, most=5)
+    assert (found.masks.read, found.masks.total) == (5, 10)
+    assert found.problems == []
+    assert "(in the 5 of 10 masks that were read; --every-file reads all)" in messages(found.warnings)
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory) -> Path:
+    """Feature vectors with labels of two versions, and the models of both."""
+    folder = tmp_path_factory.mktemp("vectors")
+    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(40, 6)))
+    (folder / "o.yaml").write_text(
+        "versions:\n  - {name: v1, classes: [a]}\n  - {name: v2, classes: {b: {from: a}, c: {from: a}}}\n"
+    )
+    rows = [f"x.npy#{n},{'a,v1' if n < 20 else 'bc'[n % 2] + ',v2'},{'test' if n > 30 else 'train'}" for n in range(40)]
+    (folder / "features.csv").write_text("\n".join(["features,label,version,split", *rows]) + "\n")
+    (folder / "experiment.yaml").write_text(
+        "data: {manifest: features.csv, ontology: o.yaml}\ntraining: {steps: 2, evaluate_every: 2}\n"
+    )
+    train_file(folder / "experiment.yaml")
+    return folder
+
+
+def starting(folder: Path, start: Path | None = None, **settings: str):
+    changed = {f"training.{key}": value for key, value in settings.items()}
+    return check(str(folder / "experiment.yaml"), changed, start=start)
+
+
+def test_a_start_that_fits_leaves_later_periods_to_train(vectors):
+    found = starting(vectors, vectors / "bundle-v1")
+    assert found.problems == []
+    assert {row["version"] for row in planned(found)} == {"v2"}
+    assert "is a model of v2 already" in messages(starting(vectors, vectors / "bundle-v2").problems)
+
+
+def test_all_that_is_wrong_with_a_start_is_said_with_the_rest(vectors, tmp_path):
+    folder = Path(shutil.copytree(vectors, tmp_path / "own"))
+    (folder / "experiment.yaml").write_text((folder / "experiment.yaml").read_text() + "start: nowhere\n")
+    change(folder / "features.csv", "x.npy#3,a,v1", "x.npy#3,a,v9")
+    text = messages(starting(folder).problems)
+    assert "start: " in text
+    assert "nowhere: there is no such bundle" in text
+    assert "'v9' is not a version" in text
+    change(folder / "experiment.yaml", "nowhere", "bundle-v1")
+    assert "nowhere" not in messages(starting(folder).problems)
+    change(folder / "o.yaml", "[a]", "[a, z]")
+    text = messages(starting(folder, model="mlp").problems)
+    assert "the backbone of this model is linear, but the experiment has mlp" in text
+    assert "the experiment has another ontology" in text
+    assert "'v9' is not a version" in text
+    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(40, 7)))
+    assert "the input shape of this model is (6,), but the experiment has (7,)" in messages(starting(folder).problems)
+    (folder / "bundle-v1" / "model.safetensors").write_bytes(b"x" * 100)
+    assert "holds no weights" in messages(starting(folder).problems)
+    (folder / "o.yaml").unlink()
+    assert "holds no weights" in messages(starting(folder).problems)
+
+
+def test_a_start_of_another_kind_is_named(vectors, folder):
+    text = messages(check(str(folder / "experiment.yaml"), {}, start=vectors / "bundle-v1").problems)
+    assert "the task of this model is features, but the experiment has classification" in text
 
 
 def test_every_stage_gets_its_time(folder):

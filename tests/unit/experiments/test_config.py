@@ -51,6 +51,19 @@ BAD_FILES = {
         "data: {manifest: a.csv, ontology: o.yaml}\nannotation: all-fine\n",
         "`annotation: all-fine` is for benchmarks",
     ),
+    "transition of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\ntransition: tree\n",
+        "`transition` is for benchmarks; own data have that of their ontology",
+    ),
+    "budget of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\nbudget: small\n",
+        "a budget is for benchmarks; own data are trained as `training` says",
+    ),
+    "a crop beyond memory": (
+        "benchmark: camvid-leco\ntraining: {crop: 100000}\n",
+        ":2: training.crop: Input should be",
+    ),
+    "a scale beyond memory": ("benchmark: camvid-leco\ntraining: {scale: [1, 1e9]}\n", "two positive factors up to 10"),
     "no table": ("- a\n- b\n", "an experiment is a table"),
     "no yaml": ("a: b: c\n", ":1: this is not YAML"),
     "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),

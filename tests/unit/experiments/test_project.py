@@ -64,11 +64,23 @@ def test_images_labelled_in_both_versions_tell_what_came_from_what(tmp_path):
         (tmp_path / f"{version}.csv").write_text("\n".join(["image,label", *rows]) + "\n")
     folder = tmp_path / "project"
     made = from_data(folder, "csv", [tmp_path / "old.csv", tmp_path / "new.csv"], Options(folder))
-    assert "6 of 6 samples labelled in both were dog" in made.steps[0].inferred["husky"]
+    assert "5 of 5 samples labelled in both were dog" in made.steps[0].inferred["husky"]  # one is for testing
     _, ontology, manifest = read(folder)
     assert ontology.translate(["husky", "lynx"], "new", "old") == ["dog", "cat"]
     assert len(manifest) == 12
     assert np.array_equal(manifest.labels["old"] == 0, manifest.labels["new"] == 1)
+
+
+def test_labels_of_test_images_are_not_used_to_guess(tmp_path):
+    draw(tmp_path, *(f"{n}.png" for n in range(20)))
+    for version, label in (("old", "dog"), ("new", "husky")):
+        rows = [f"{n}.png,{label},{'test' if n else 'train'}" for n in range(20)]
+        (tmp_path / f"{version}.csv").write_text("\n".join(["image,label,split", *rows]) + "\n")
+    folder = tmp_path / "project"
+    made = from_data(folder, "csv", [tmp_path / "old.csv", tmp_path / "new.csv"], Options(folder))
+    assert made.steps[0].inferred == {}
+    assert made.steps[0].open == {"husky": ["dog"]}
+    assert "without those for testing" in (folder / "ontology.yaml").read_text()
 
 
 def test_what_was_left_out_is_listed_in_a_file(tmp_path):
@@ -91,11 +103,12 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path):
     for folder in (tmp_path / "full", tmp_path / "file"):
         with pytest.raises(LecoError, match="is not an empty folder"):
             example(folder)
-    bad = tmp_path / "bad.json"
-    bad.write_text(json.dumps({"images": []}))
+    bad, worse = tmp_path / "bad.json", tmp_path / "worse.json"
+    for path in (bad, worse):
+        path.write_text(json.dumps({"images": []}))
     for folder in (tmp_path / "empty", tmp_path / "some" / "where"):
         with pytest.raises(LecoError, match="has no 'categories'"):
-            from_data(folder, "coco", [bad, bad], Options(folder))
+            from_data(folder, "coco", [bad, worse], Options(folder))
     assert list((tmp_path / "empty").iterdir()) == []
     assert not (tmp_path / "some").exists()
     with pytest.raises(LecoError, match="cannot be made"):

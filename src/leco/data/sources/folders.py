@@ -23,8 +23,6 @@ def read_folders(paths: Sequence[Path], _: Options) -> Source:
     for path in paths:
         if not path.is_dir():
             raise LecoError(f"{path}: is not a folder; give one per version, with a folder per class in it")
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise LecoError(f"{paths[-1]}: a folder is given twice; each version has its own")
     root, versions, left_out = common_root(paths), version_names(paths), LeftOut()
     samples: list[Sample] = []
     for path, version in zip(paths, versions, strict=True):
@@ -51,12 +49,14 @@ def _class_folders(root: Path, version: Path, left_out: LeftOut) -> Iterator[tup
 
 
 def _folders(root: Path, folder: Path, left_out: LeftOut) -> list[Path]:
-    """The folders in one; an image beside them has no class."""
+    """The folders in one; an image beside them has no class, and links may lead anywhere."""
     entries = _entries(folder)
     for file in entries:
         if not file.is_dir() and file.suffix.lower() in SUFFIXES:
             left_out.add("an image outside the folders of classes", file.relative_to(root).as_posix())
-    return [inner for inner in entries if inner.is_dir()]
+        elif file.is_dir() and file.is_symlink():
+            left_out.add("a link to a folder, which is not followed", file.relative_to(root).as_posix())
+    return [inner for inner in entries if inner.is_dir() and not inner.is_symlink()]
 
 
 def _images(root: Path, folder: Path, left_out: LeftOut) -> Iterator[str]:

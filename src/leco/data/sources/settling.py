@@ -44,7 +44,8 @@ def settle(source: Source) -> Source:
     )
     for version, classes in settled.classes().items():
         if not classes:
-            raise LecoError(f"no image that can be used is labelled in {version}; {'; '.join(left_out.summary())}")
+            why = "; ".join([f"no image that can be used is labelled in {version}", *left_out.summary()])
+            raise LecoError(why)
     return settled
 
 

@@ -103,14 +103,23 @@ def check_paths(paths: Sequence[Path], at_least: int = 2) -> None:
     """Refuse what is too little, or is not there."""
     if len(paths) < at_least:
         raise LecoError(f"{len(paths)} given, but a history has two versions or more; name them oldest first")
+    seen: set[str] = set()
     for path in paths:
         if not path.exists():
             raise LecoError(f"{path}: there is no such file or folder")
+        if os.path.realpath(path) in seen:
+            raise LecoError(f"{path}: is given twice; each version has its own")
+        seen.add(os.path.realpath(path))
 
 
 def common_root(folders: Sequence[Path]) -> Path:
-    """The folder that holds some real folders."""
-    return Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    """The folder that holds some real folders; not all that is on a machine, which no manifest should reach."""
+    real = [folder.resolve() for folder in folders]
+    root = Path(os.path.commonpath(real))
+    if root == Path(root.anchor):
+        names = " and ".join(dict.fromkeys(map(str, real)))
+        raise LecoError(f"{names}: no folder but {root} holds all images; move, or copy, them into one")
+    return root
 
 
 def prefix(root: Path, folder: Path) -> str:

@@ -1,11 +1,13 @@
 """One folder per version, with one per class in it."""
 
+from pathlib import Path
+
 import pytest
 from tests.pictures import draw
 
 from leco import LecoError
 from leco.data.sources.folders import read_folders
-from leco.data.sources.source import Options, Sample
+from leco.data.sources.source import Options, Sample, common_root
 
 
 def test_classes_are_folders_and_versions_are_named_after_theirs(tmp_path):
@@ -57,6 +59,22 @@ def test_what_does_not_fit_is_counted(tmp_path):
     }
 
 
+def test_links_to_folders_are_not_followed(tmp_path):
+    draw(tmp_path, "v1/dog/a.png", "v2/dog/b.png", "other/secret/c.png")
+    (tmp_path / "v1" / "cat").symlink_to(tmp_path / "other" / "secret")
+    (tmp_path / "v2" / "hound").symlink_to(tmp_path / "v2" / "dog")
+    found = read_folders([tmp_path / "v1", tmp_path / "v2"], Options(tmp_path))
+    assert [sample.label for sample in found.samples] == ["dog", "dog"]
+    assert found.left_out.items == {"a link to a folder, which is not followed": ["v1/cat", "v2/hound"]}
+
+
+def test_the_whole_machine_is_no_folder_of_images():
+    assert common_root([Path("/data/v1"), Path("/data/v2")]) == Path("/data")
+    for folders in (["/data/v1", "/home/v2"], ["/v1", "/v2"], ["/"]):
+        with pytest.raises(LecoError, match="no folder but / holds all images"):
+            common_root([Path(folder) for folder in folders])
+
+
 def test_wrong_folders_are_refused(tmp_path):
     draw(tmp_path, "v1/dog/a.png", "v2/a.png", "file.png", "bad\nname/dog/b.png")
     one, two = tmp_path / "v1", tmp_path / "v2"
@@ -65,7 +83,7 @@ def test_wrong_folders_are_refused(tmp_path):
         ([one, tmp_path / "v3"], "v3: there is no such file or folder"),
         ([one, tmp_path / "file.png"], "file.png: is not a folder"),
         ([one, two], "v2: there are no images"),
-        ([one, one], "v1: a folder is given twice"),
+        ([one, one], "v1: is given twice"),
         ([one, tmp_path / "bad\nname"], "must not be empty, padded with blanks or hold control characters"),
     ):
         with pytest.raises(LecoError, match=message):
