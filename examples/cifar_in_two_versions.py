@@ -35,32 +35,31 @@ GROUPS = {
 ALONE_IN_V1 = {"bicycle": "bicycle", "motorcycle": "motorcycle", "streetcar": "tram"}
 MERGED_IN_V2 = {"bicycle": "two_wheeler", "motorcycle": "two_wheeler"}
 NEW_IN_V2 = "rocket"
-VALIDATED, TESTED = 10, {"v1": 20, "v2": 50}  # images of each class of CIFAR
-AGAIN = 4
+AGAIN = 4  # images of each class of CIFAR that are labelled in both versions
 
 
 def write(data: Path, photos: Path, images: int) -> None:
-    """Of every class of CIFAR-100, `images` for each version to train with, others to choose and to test by."""
+    """Of every class of CIFAR-100, `images` for each version to train with; others to validate and to test with."""
     benchmark = load("cifar-leco-1k", data)
     fine, coarse = benchmark.ontology["classes"], benchmark.ontology["superclasses"]
     parents = benchmark.ontology.transition("classes", "superclasses").parents
     of_pool, of_test = _by_class(benchmark.pool), _by_class(benchmark.test)
     for index, name in enumerate(fine.handles):
         above = coarse.handles[int(parents[index])]
-        labels = {"v1": ALONE_IN_V1.get(name) or GROUPS.get(above, above), "v2": MERGED_IN_V2.get(name, name)}
-        start, tested = 0, 0
-        for version, label in labels.items():
-            end = start + images
-            train, val = of_pool[index][start:end], of_pool[index][end : end + VALIDATED]
-            test = of_test[index][tested : tested + TESTED[version]]
-            if version == "v2" and name != NEW_IN_V2:
-                train = torch.cat([of_pool[index][:AGAIN], train])
-            if version == "v2" or name != NEW_IN_V2:
-                folder = photos / version
-                _write(benchmark.pool, train, folder / "train" / label)
-                _write(benchmark.pool, val, folder / "val" / label)
-                _write(benchmark.test, test, folder / "test" / label)
-            start, tested = end + VALIDATED, tested + TESTED[version]
+        in_v1 = ALONE_IN_V1.get(name) or GROUPS.get(above, above)
+        in_v2 = MERGED_IN_V2.get(name, name)
+        ends = [images, images + images // 6, 2 * images + images // 6]
+        old, old_val, new, rest = of_pool[index].tensor_split(ends)
+        new_val = rest[: images // 6]
+        old_test, new_test = of_test[index][: images // 3], of_test[index][images // 3 :][: images * 5 // 6]
+        if name != NEW_IN_V2:
+            _write(benchmark.pool, old, photos / "v1" / "train" / in_v1)
+            _write(benchmark.pool, old_val, photos / "v1" / "val" / in_v1)
+            _write(benchmark.test, old_test, photos / "v1" / "test" / in_v1)
+            _write(benchmark.pool, old[:AGAIN], photos / "v2" / "train" / in_v2)
+        _write(benchmark.pool, new, photos / "v2" / "train" / in_v2)
+        _write(benchmark.pool, new_val, photos / "v2" / "val" / in_v2)
+        _write(benchmark.test, new_test, photos / "v2" / "test" / in_v2)
 
 
 def _by_class(samples: Samples) -> list[torch.Tensor]:

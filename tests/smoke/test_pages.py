@@ -1,5 +1,6 @@
 """Every command of the documentation, run: page by page, in the order of the page, at small size."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,15 @@ LEFT_OUT = {
 STEPS = "--set training.steps=2 --set training.evaluate_every=2"
 FEW = f"{STEPS} --set training.batch_size=8"
 SMALL = f"{FEW} --set training.model=wrn-16-1"
+# Grids train in processes of their own, which tests/smoke/test_grid.py does: one of them is enough here.
 SMALLER = {
     "README.md": {
         "leco run project": f"leco run {SMALL} project",
         "leco run next": f"leco run {SMALL} next",
         "leco run cifar": "leco run --dry-run cifar",
         "leco run cub": f"leco run {STEPS} cub",
-        "--methods all --seeds 0-4": f"--methods ce,lpl --seeds 0 {STEPS}",
+        "leco grid": "leco grid --dry-run",
+        "leco check": "leco check --no-timing",
     },
     "bundles.md": {"leco run project": f"leco run {FEW} project", "leco run street": "leco run street"},
     "own-data.md": {"leco run": f"leco run {FEW}"},
@@ -39,15 +42,27 @@ SMALLER = {
         "leco plan": f"leco plan {FEW} --draws 5",
         "leco batch export": f"leco batch export {FEW} --draws 5",
     },
-    "reports.md": {"--seeds 0-4": f"--seeds 0-1 {STEPS}"},
+    "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
     "segmentation.md": {"leco run": "leco run --dry-run"},
-    "training.md": {
-        "--methods all --seeds 0-4": f"--methods ce,lpl --seeds 0 {STEPS}",
-        "--methods ce ": f"--methods ce --seeds 0 {STEPS} ",
-    },
+    "training.md": {"leco grid": "leco grid --dry-run"},
 }
-OWN = [page for page in PAGES if page.name != "tutorial.md" and any(block.commands for block in blocks(page))]
-ON_BENCHMARKS = "--data DIR"
+
+
+def is_run(command: str) -> bool:
+    return not command.startswith(tuple(LEFT_OUT))
+
+
+def is_on_benchmarks(command: str) -> bool:
+    return is_run(command) and "--data DIR" in command
+
+
+def is_on_own_data(command: str) -> bool:
+    return is_run(command) and "--data DIR" not in command
+
+
+def pages_with(wanted: Callable[[str], bool]) -> list[Path]:
+    """All pages that have such commands; the tutorial has a test of its own."""
+    return [p for p in PAGES if p.name != "tutorial.md" and any(wanted(c) for b in blocks(p) for c in b.commands)]
 
 
 def prepare(page: Path, folder: Path) -> None:
@@ -82,18 +97,16 @@ def _few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", OWN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages_with(is_on_own_data), ids=lambda page: page.name)
 def test_the_commands_of_a_page_work_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     prepare(page, tmp_path)
-    follow(page, tmp_path, SMALLER.get(page.name, {}), lambda command: ON_BENCHMARKS not in command and is_run(command))
+    follow(page, tmp_path, SMALLER.get(page.name, {}), is_on_own_data)
 
 
 @pytest.mark.slow
 @pytest.mark.data
-@pytest.mark.parametrize(
-    "page", [page for page in OWN if ON_BENCHMARKS in page.read_text("utf-8")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", pages_with(is_on_benchmarks), ids=lambda page: page.name)
 def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, vistas_root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
@@ -102,11 +115,7 @@ def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, 
     (tmp_path / "DIR").mkdir()
     for folder in (*data_root.iterdir(), *cifar_root.iterdir(), vistas_root / "mapillary-vistas"):
         (tmp_path / "DIR" / folder.name).symlink_to(folder)
-    follow(page, tmp_path, SMALLER.get(page.name, {}), lambda command: ON_BENCHMARKS in command and is_run(command))
-
-
-def is_run(command: str) -> bool:
-    return not command.startswith(tuple(LEFT_OUT))
+    follow(page, tmp_path, SMALLER.get(page.name, {}), is_on_benchmarks)
 
 
 def verbs(command: Any, name: str) -> list[str]:
@@ -119,7 +128,6 @@ def test_every_verb_has_a_how_to_whose_commands_are_run():
     index = next(page for page in PAGES if page.name == "verbs.md").read_text("utf-8")
     for verb in verbs(get_command(app), "leco"):
         assert f"`{verb}`" in index
-        # `leco runs RUNS` lists; the demo and the fetching of data are the two that no page's test runs
-        assert verb in ("leco demo", "leco data fetch") or any(
-            line.startswith((f"{verb} ", verb.replace(" list", " runs"))) for line in shown
-        ), f"{verb}: no page shows it"
+        written = verb.removesuffix(" list") if verb == "leco runs list" else verb  # `leco runs RUNS`
+        # The demo has a test of its own, and nothing is fetched.
+        assert verb in ("leco demo", "leco data fetch") or any(f"{line} ".startswith(f"{written} ") for line in shown)
