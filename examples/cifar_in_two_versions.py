@@ -2,10 +2,10 @@
 
     python examples/cifar_in_two_versions.py DATA PHOTOS --images 60
 
-`DATA` holds the official files (`leco data fetch cifar-leco-1k --data DATA`). PHOTOS/v1 has the 20 superclasses,
-PHOTOS/v2 the classes, except that
-  - `trees` was not split, but is called `tree` now,
-  - `fish` and `aquatic_mammals` were merged into `sea_animal`,
+`DATA` holds the official files (`leco data fetch cifar-leco-1k --data DATA`). PHOTOS/v1 has 20 classes: 17 groups of
+CIFAR's classes, and three vehicles of their own. PHOTOS/v2 has 99: CIFAR's classes, except that
+  - `tram` is called `streetcar` now,
+  - `bicycle` and `motorcycle` were merged into `two_wheeler`,
   - `rocket` is new: v1 has no images of it.
 Some images of v1 were labelled again for v2.
 """
@@ -19,26 +19,53 @@ from PIL import Image
 from leco.data.benchmarks import load
 from leco.data.samples import Samples
 
-MERGED = {"fish": "sea_animal", "aquatic_mammals": "sea_animal"}
-RENAMED = {"trees": "tree"}
-NEW = "rocket"
+# The groups of v1 are CIFAR's superclasses; some are put together, and most have simpler names.
+GROUPS = {
+    "food_containers": "tableware",
+    "household_electrical_devices": "household_things",
+    "household_furniture": "household_things",
+    "large_man-made_outdoor_things": "buildings_and_roads",
+    "large_natural_outdoor_scenes": "landscapes",
+    "large_omnivores_and_herbivores": "large_herbivores",
+    "medium_mammals": "small_mammals",
+    "non-insect_invertebrates": "invertebrates",
+    "vehicles_1": "vehicles",
+    "vehicles_2": "vehicles",
+}
+ALONE_IN_V1 = {"bicycle": "bicycle", "motorcycle": "motorcycle", "streetcar": "tram"}
+MERGED_IN_V2 = {"bicycle": "two_wheeler", "motorcycle": "two_wheeler"}
+NEW_IN_V2 = "rocket"
+AGAIN = 4  # images of each class of CIFAR that are labelled in both versions
 
 
-def write(data: Path, photos: Path, images: int, again: int = 4, test: int = 20) -> None:
-    """Of every class of CIFAR-100: `images` for each version, `again` of v1 also for v2, and `test` to test with."""
+def write(data: Path, photos: Path, images: int) -> None:
+    """Of every class of CIFAR-100, `images` for each version to train with; others to validate and to test with."""
     benchmark = load("cifar-leco-1k", data)
     fine, coarse = benchmark.ontology["classes"], benchmark.ontology["superclasses"]
+    parents = benchmark.ontology.transition("classes", "superclasses").parents
+    of_pool, of_test = _by_class(benchmark.pool), _by_class(benchmark.test)
     for index, name in enumerate(fine.handles):
-        of_class = torch.nonzero(benchmark.pool.labels["classes"].read(torch.arange(len(benchmark.pool))) == index)
-        old, new = of_class[:images, 0], of_class[images : 2 * images, 0]
-        above = coarse.handles[int(benchmark.pool.labels["superclasses"].read(old[:1]))]
-        label = MERGED.get(above) or RENAMED.get(above) or name
-        if name != NEW:
-            _write(benchmark.pool, old, photos / "v1" / "train" / above)
-            _write(benchmark.pool, old[:again], photos / "v2" / "train" / label)
-        _write(benchmark.pool, new, photos / "v2" / "train" / label)
-        held_out = torch.nonzero(benchmark.test.labels["classes"].read(torch.arange(len(benchmark.test))) == index)
-        _write(benchmark.test, held_out[:test, 0], photos / "v2" / "test" / label)
+        above = coarse.handles[int(parents[index])]
+        in_v1 = ALONE_IN_V1.get(name) or GROUPS.get(above, above)
+        in_v2 = MERGED_IN_V2.get(name, name)
+        ends = [images, images + images // 6, 2 * images + images // 6]
+        old, old_val, new, rest = of_pool[index].tensor_split(ends)
+        new_val = rest[: images // 6]
+        old_test, new_test = of_test[index][: images // 3], of_test[index][images // 3 :][: images * 5 // 6]
+        if name != NEW_IN_V2:
+            _write(benchmark.pool, old, photos / "v1" / "train" / in_v1)
+            _write(benchmark.pool, old_val, photos / "v1" / "val" / in_v1)
+            _write(benchmark.test, old_test, photos / "v1" / "test" / in_v1)
+            _write(benchmark.pool, old[:AGAIN], photos / "v2" / "train" / in_v2)
+        _write(benchmark.pool, new, photos / "v2" / "train" / in_v2)
+        _write(benchmark.pool, new_val, photos / "v2" / "val" / in_v2)
+        _write(benchmark.test, new_test, photos / "v2" / "test" / in_v2)
+
+
+def _by_class(samples: Samples) -> list[torch.Tensor]:
+    """The samples of every class, by their numbers."""
+    labels = samples.labels["classes"].read(torch.arange(len(samples)))
+    return [torch.nonzero(labels == index)[:, 0] for index in range(int(labels.max()) + 1)]
 
 
 def _write(samples: Samples, ids: torch.Tensor, folder: Path) -> None:

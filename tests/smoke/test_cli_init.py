@@ -31,6 +31,17 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     assert (problem["about"], problem["count"]) == ("manifest", 3)
 
 
+def test_a_history_may_begin_with_one_version(tmp_path):
+    draw(tmp_path, *(f"v1/{c}/{n}.png" for c in ("cat", "dog") for n in range(10)))
+    result = leco("init", "own", "--from-images", "v1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "own: 20 images; labels: 20 of v1" in result.stdout
+    found = leco("check", "own/experiment.yaml", "--no-timing", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "TP0 ce" in found.stdout
+    assert "v1: is the only version" in leco("ontology", "check", "own/ontology.yaml", cwd=tmp_path).stdout
+
+
 def test_problems_are_printed_and_end_in_an_error(tmp_path, capsys):
     example(tmp_path / "own")
     file = tmp_path / "own" / "experiment.yaml"

@@ -2,31 +2,18 @@
 
 import csv
 import re
-import runpy
-import shlex
-import sys
 from pathlib import Path
 
 import pytest
-from tests.commands import leco
+from tests.pages import ROOT, follow
 
 from leco import Ontology
+from leco.deployment.bundle import read_bundle
 
-ROOT = Path(__file__).parents[2]
 FEWER = {
     "--images 60": "--images 6",
-    "leco run": "leco run --set training.batch_size=16 --set training.evaluate_every=2",
+    "leco run": "leco run --set training.steps=4 --set training.batch_size=16 --set training.evaluate_every=2",
 }
-
-
-def change(file: Path, lines: list[str]) -> None:
-    """Replace the lines that have the same key, as the tutorial says."""
-    text = file.read_text()
-    for line in lines:
-        key = re.escape(line.strip().split(":")[0])
-        text, count = re.subn(rf"^( +){key}:.*$", rf"\g<1>{line.strip()}", text, flags=re.MULTILINE)
-        assert count == 1, f"{file}: {line}"
-    file.write_text(text)
 
 
 def answered(file: Path) -> list[str]:
@@ -34,41 +21,35 @@ def answered(file: Path) -> list[str]:
         return [row["label"] for row in csv.DictReader(lines)]
 
 
-def shortened(command: str) -> str:
-    for full, fewer in FEWER.items():
-        command = command.replace(full, fewer)
-    return command
-
-
 @pytest.mark.slow
+@pytest.mark.data
 def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(cifar_root)
-    said: dict[str, str] = {}
-    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
-        if kind == "yaml":
-            experiment = "image_size" in block
-            file = tmp_path / "project" / ("experiment.yaml" if experiment else "ontology.yaml")
-            change(file, [line.replace("300", "4") for line in block.splitlines()])
-        elif kind == "python":
-            exec(compile(block, "tutorial.md", "exec"), {})
-        for line in block.splitlines() if kind == "sh" else ():
-            program, *arguments = shlex.split(shortened(line), comments=True)
-            if program == "python":
-                monkeypatch.setattr(sys, "argv", arguments)
-                runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
-            elif arguments[:2] != ["data", "fetch"]:  # nothing is fetched in tests
-                result = leco(*arguments)
-                assert result.returncode == 0, f"{line}\n{result.stderr}"
-                said[" ".join(arguments[:2])] = result.stdout
-    assert "1 to be explained" in said["init project"]
-    assert re.search(r"renamed +trees +tree", said["ontology diff"])
-    assert re.search(r"merged +aquatic_mammals, fish +sea_animal", said["ontology diff"])
-    assert re.search(r"added +- +rocket", said["ontology diff"])
-    for name in ("answers.csv", "old-answers.csv", "sure.csv", "same-answers.csv", "model.onnx", "model/README.md"):
+    page = ROOT / "docs" / "tutorial.md"
+    said = follow(page, tmp_path, FEWER, lambda command: "data fetch" not in command)  # nothing is fetched in tests
+    assert "1 to be explained" in said["leco init second --from-images photos/v1 photos/v2"]
+    changes = said["leco ontology diff second/ontology.yaml v1 v2"]
+    assert "17 split, 1 merged, 1 renamed, 1 added" in changes
+    for kind, old, new in (
+        ("renamed", "tram", "streetcar"),
+        ("merged", "bicycle, motorcycle", "two_wheeler"),
+        ("added", "-", "rocket"),
+    ):
+        assert re.search(rf"{kind} +{old} +{new}", changes)
+    history = Ontology.load(tmp_path / "second" / "ontology.yaml")
+    assert [len(version) for version in history.versions] == [20, 99]
+    assert {name: read_bundle(tmp_path / name).description.versions for name in ("deployed", "upgraded", "next")} == {
+        "deployed": ("v1",),
+        "upgraded": ("v1", "v2"),
+        "next": ("v1", "v2"),
+    }
+    compared = said["leco evaluate next second/labels.csv --root photos --against upgraded"]
+    assert re.findall(r"^(v\d): mean per-class accuracy", compared, re.MULTILINE) == ["v2", "v1"]
+    assert compared.count("against upgraded with") == 2
+    answers = {name: answered(tmp_path / f"{name}.csv") for name in ("before", "after", "answers", "old-answers")}
+    assert answers["before"] == answers["after"]
+    assert set(answers["answers"]) <= set(history["v2"].handles)
+    assert set(answers["old-answers"]) <= {*history["v1"].handles, ""}  # rockets have no name there
+    for name in ("sure.csv", "next.onnx", "next/README.md"):
         assert (tmp_path / name).stat().st_size > 0
-    answers = {name: answered(tmp_path / name) for name in ("answers.csv", "old-answers.csv", "same-answers.csv")}
-    assert answers["answers.csv"] == answers["same-answers.csv"]
-    history = Ontology.load(tmp_path / "project" / "ontology.yaml")
-    assert set(answers["answers.csv"]) <= set(history["v2"].handles)
-    assert set(answers["old-answers.csv"]) <= {*history["v1"].handles, ""}  # rockets have no name there

@@ -1,17 +1,15 @@
-"""Every command that the documentation shows is one that there is."""
+"""Every command that the documentation shows is one that there is; those in blocks are run by smoke/test_pages.py."""
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pages import PAGES, blocks
 from typer.main import get_command
 
 from leco.cli.main import app
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Commands in a text are quoted, those of their own stand in indented lines or in blocks.
 COMMAND = re.compile(
     r"^(?:    |\$ )?(?:torchrun --nproc_per_node=2 -m )?(leco [a-z].*)$|`(leco [a-z][^`]*)`", re.MULTILINE
@@ -35,6 +33,16 @@ def test_a_command_has_the_verbs_and_options_that_are_shown(page, line):
     for word in words:
         if word.startswith("-") and not re.fullmatch(r"-?[\d.]+", word):
             assert word.split("=")[0] in known, f"{page}: {line}: there is no option {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_all_code_is_in_blocks_that_are_run(page):
+    commands = [line for block in blocks(page) for line in block.commands]
+    for match in re.finditer(r"^ *((?:leco|python|pip|make|torchrun) .*)$", page.read_text("utf-8"), re.MULTILINE):
+        assert match[1].partition("  #")[0].strip() in commands, f"put it into a block of sh: {match[1]}"
+    for block in blocks(page):
+        assert block.language != "python" or ">>> " in block.text, f"make it a doctest: {block.text}"
+        assert "+SKIP" not in block.text
 
 
 def test_no_page_waits_for_something_to_be_filled_in():

@@ -96,7 +96,7 @@ def _print_plan(found: "Checked", rows: list[dict[str, Any]], measured: "Estimat
     print_table(["stage", "version", "new", "old", "val", "test", "time"], table, right=tuple(range(2, 7)))
     typer.echo("new, old, val, test: samples labelled in the version, samples of the history, held out, for testing")
     steps, images = (sum(row[column] for row in rows) for column in ("steps", "images"))
-    typer.echo(f"{len(rows)} trainings: {steps:,} steps, {images:,} images")
+    typer.echo(f"{len(rows)} training{'s' * (len(rows) > 1)}: {steps:,} steps, {images:,} images")
     if measured:
         typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps\n")
 

@@ -73,7 +73,7 @@ def read_bundle(folder: Path) -> Bundle:
     for name, fault in faults.items():
         raise LecoError(f"{folder}: is no whole bundle: {name}: {fault.message}")
     description = read_description(folder)
-    ontology = load(folder / ONTOLOGY, least=1)
+    ontology = load(folder / ONTOLOGY)
     if ontology.fingerprint != description.ontology:
         raise LecoError(
             f"{folder / ONTOLOGY}: was changed after the model was trained: its fingerprint is {ontology.fingerprint}, "

@@ -19,14 +19,11 @@ _MOST_PROBLEMS = 20  # looked for in one file
 _PLAIN_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./()'")
 
 
-def load(path: Path, least: int = 2) -> Ontology:
-    """Read and check an ontology file; any error names the file, the line, the value and what would be right.
-
-    It must have `least` so many versions: what people write has two, what a model of the first period knows has one.
-    """
+def load(path: Path) -> Ontology:
+    """Read and check an ontology file; any error names the file, the line, the value and what would be right."""
     kind, text, content = _read(path)
     try:
-        return parse(content, least)
+        return parse(content)
     except SchemaError as error:
         raise LecoError(_locate(path, kind, text, error)) from None
 

@@ -8,6 +8,8 @@ from leco.ontology.ontology import Ontology
 def remarks(ontology: Ontology, changes_of_steps: list[list[Change]]) -> list[str]:
     """Things that are allowed but may not be meant, given the changes from each version to the next."""
     notes = []
+    if not ontology.steps:
+        notes.append(f"{ontology.newest.name}: is the only version; add the next one below it when labels change")
     for step, changes in zip(ontology.steps, changes_of_steps, strict=True):
         old, new = step.old, step.new
         added = [change.new[0] for change in changes if change.kind == "added"]

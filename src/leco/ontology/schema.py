@@ -59,8 +59,8 @@ class _Draft:
     shares: list[float] = field(default_factory=list)
 
 
-def parse(data: object, least: int = 2) -> Ontology:
-    """Check everything and build the ontology of `least` so many versions; the inverse of `unparse`."""
+def parse(data: object) -> Ontology:
+    """Check everything and build the ontology; the inverse of `unparse`."""
     root = _mapping(data, (), "an ontology", {"name", "versions"})
     name = _text(root.get("name", "ontology"), ("name",), "the name")
     versions = root.get("versions")
@@ -70,8 +70,6 @@ def parse(data: object, least: int = 2) -> Ontology:
         )
     if len(versions) > _MOST_VERSIONS:
         raise SchemaError(("versions",), f"{len(versions)} versions are more than {_MOST_VERSIONS}")
-    if len(versions) < least:
-        raise SchemaError(("versions",), "there is only one version; an ontology that evolves has at least two")
     built: list[Version] = []
     steps: list[Transition] = []
     used_ids: set[str] = set()

@@ -57,7 +57,6 @@ BAD_YAML = {
     ),
     "empty version": (V1 + "  - name: v2\n    classes: []\n", r":6: .*version 'v2' has no classes"),
     "version without classes": (V1 + "  - name: v2\n", r":5: .*version 'v2' has no classes"),
-    "a single version": (V1, r":2: versions: there is only one version"),
     "two versions of one name": (
         V1 + "  - name: v1\n    classes: [road]\n",
         r":5: .*there are two versions named 'v1'",

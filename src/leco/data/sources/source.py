@@ -99,10 +99,8 @@ def version_names(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_paths(paths: Sequence[Path], at_least: int = 2) -> None:
-    """Refuse what is too little, or is not there."""
-    if len(paths) < at_least:
-        raise LecoError(f"{len(paths)} given, but a history has two versions or more; name them oldest first")
+def check_paths(paths: Sequence[Path]) -> None:
+    """Refuse what is not there, or is named twice."""
     seen: set[str] = set()
     for path in paths:
         if not path.exists():

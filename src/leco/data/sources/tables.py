@@ -29,7 +29,7 @@ _VERSION = "version"
 
 def read_tables(paths: Sequence[Path], options: Options) -> Source:
     """Read CSV files (also .jsonl and .parquet); paths in them are relative to them, or to `options.images`."""
-    check_paths(paths, at_least=1)
+    check_paths(paths)
     tables = [read_table(path) for path in paths]
     if len(paths) == 1 and _column(tables[0][0], (_VERSION,)) is None:
         raise LecoError(f"{paths[0]}: has no column 'version'; give a file per version, oldest first, or such a column")
@@ -64,8 +64,8 @@ def read_tables(paths: Sequence[Path], options: Options) -> Source:
                     versions.setdefault(version)
                 taken = SPLITS_BY_NAME.get(split.lower(), "")
                 samples.append(Sample(f"{start}{below}", label, version if label else "", taken))
-    if len(versions) < 2:
-        raise LecoError(f"{paths[0]}: the column 'version' names {len(versions)}; a history has two versions or more")
+    if not versions:
+        raise LecoError(f"{paths[0]}: no row has a label and a version")
     return Source(root, tuple(versions), samples, left_out, remarks)
 
 

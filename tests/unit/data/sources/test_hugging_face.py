@@ -5,39 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.own_data import save_dataset
 from tests.pictures import content, draw
 
 from leco import LecoError
 from leco.data.sources.hugging_face import read_hugging_face
 from leco.data.sources.source import Options
-
-IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-
-
-def save(
-    folder: Path,
-    rows: list[tuple[object, object]],
-    names: list[str] | None,
-    file_format: bool = False,
-    kind: pa.DataType = IMAGE,
-) -> None:
-    """Write a dataset with an image and a label, half of it in each of two files."""
-    folder.mkdir(parents=True)
-    label = {"names": names, "_type": "ClassLabel"} if names else {"dtype": "string", "_type": "Value"}
-    schema = pa.schema([("image", kind), ("label", pa.int64() if names else pa.string())])
-    files = []
-    for number in range(2):
-        part = rows[number::2]
-        columns = [pa.array([row[place] for row in part], type=schema.field(place).type) for place in range(2)]
-        table = pa.Table.from_arrays(columns, schema=schema)
-        files.append({"filename": f"data-{number:05}-of-00002.arrow"})
-        new = pa.ipc.new_file if file_format else pa.ipc.new_stream
-        with pa.OSFile(str(folder / files[-1]["filename"]), "wb") as sink, new(sink, schema) as writer:
-            writer.write_table(table)
-    info = {"citation": "", "description": "", "features": {"image": {"_type": "Image"}, "label": label}}
-    (folder / "dataset_info.json").write_text(json.dumps(info))
-    state = {"_data_files": files, "_fingerprint": "0123456789abcdef", "_format_columns": None, "_split": None}
-    (folder / "state.json").write_text(json.dumps(state))
 
 
 def embedded(number: int) -> dict[str, object]:
@@ -46,9 +19,9 @@ def embedded(number: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("file_format", [False, True])
 def test_embedded_images_become_files_and_numbers_become_names(file_format, tmp_path):
-    save(tmp_path / "v1", [(embedded(n), n % 2) for n in range(4)], ["dog", "cat"], file_format)
+    save_dataset(tmp_path / "v1", [(embedded(n), n % 2) for n in range(4)], ["dog", "cat"], file_format)
     rows = [(embedded(n), "husky") for n in (0, 8)] + [(embedded(9), None), ({"bytes": b"text", "path": None}, "x")]
-    save(tmp_path / "v2", [*rows, (None, "x"), ({"bytes": None, "path": None}, "x")], None, file_format)
+    save_dataset(tmp_path / "v2", [*rows, (None, "x"), ({"bytes": None, "path": None}, "x")], None, file_format)
     project = tmp_path / "project"
     project.mkdir()
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], Options(project))
@@ -71,9 +44,9 @@ def test_embedded_images_become_files_and_numbers_become_names(file_format, tmp_
 
 def test_splits_are_kept_and_unknown_ones_left_out(tmp_path):
     for split in ("train", "validation", "test", "extra"):
-        save(tmp_path / "v1" / split, [(embedded(ord(split[2])), 0)], ["dog"])
+        save_dataset(tmp_path / "v1" / split, [(embedded(ord(split[2])), 0)], ["dog"])
     (tmp_path / "v1" / "dataset_dict.json").write_text('{"splits": ["train", "validation", "test", "extra"]}')
-    save(tmp_path / "v2", [(embedded(5), 0)], ["dog"])
+    save_dataset(tmp_path / "v2", [(embedded(5), 0)], ["dog"])
     project = tmp_path / "project"
     project.mkdir()
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], Options(project))
@@ -84,8 +57,8 @@ def test_splits_are_kept_and_unknown_ones_left_out(tmp_path):
 def test_images_that_are_not_embedded_are_looked_for(tmp_path):
     draw(tmp_path, "photos/a.png", "photos/b.png")
     rows = [({"bytes": None, "path": "/elsewhere/a.png"}, 0), ({"bytes": None, "path": "c.png"}, 0)]
-    save(tmp_path / "v1", rows, ["dog"])
-    save(tmp_path / "v2", [("b.png", 0)], ["dog"], kind=pa.string())
+    save_dataset(tmp_path / "v1", rows, ["dog"])
+    save_dataset(tmp_path / "v2", [("b.png", 0)], ["dog"], kind=pa.string())
     options = Options(tmp_path / "project", images=tmp_path / "photos")
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], options)
     assert [(found.root / sample.path).name for sample in found.samples] == ["a.png", "b.png"]
@@ -93,8 +66,8 @@ def test_images_that_are_not_embedded_are_looked_for(tmp_path):
 
 
 def test_labels_that_are_none_are_counted(tmp_path):
-    save(tmp_path / "v1", [(embedded(n), label) for n, label in enumerate([0, 7, -1])], ["dog"])
-    save(tmp_path / "v2", [(embedded(5), 0)], ["dog"])
+    save_dataset(tmp_path / "v1", [(embedded(n), label) for n, label in enumerate([0, 7, -1])], ["dog"])
+    save_dataset(tmp_path / "v2", [(embedded(5), 0)], ["dog"])
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], Options(tmp_path / "p"))
     assert sorted(sample.label for sample in found.samples if sample.version != "v2") == ["", "dog"]
     assert len(found.left_out) == 1
@@ -141,7 +114,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_no_dataset_is_refused(case, tmp_path):
     for version in ("v1", "v2"):
-        save(tmp_path / version, [(embedded(n), 0) for n in range(2)], ["dog"])
+        save_dataset(tmp_path / version, [(embedded(n), 0) for n in range(2)], ["dog"])
     damage, message = BAD[case]
     damage(tmp_path / "v2")
     with pytest.raises(LecoError, match=message) as refused:

@@ -48,7 +48,7 @@ def test_one_file_may_have_a_column_of_versions_in_the_order_they_appear(tmp_pat
     assert [sample.version for sample in found.samples] == ["v2", "v10", "v2", ""]
     for lines, message in (
         (["path,label", "a.png,dog"], "has no column 'version'"),
-        (["path,label,version", "a.png,dog,v1"], "the column 'version' names 1; a history has two"),
+        (["path,label,version", "a.png,,"], "no row has a label and a version"),
     ):
         with pytest.raises(LecoError, match=message):
             read_tables([write(tmp_path / "bad.csv", *lines)], Options(tmp_path))

@@ -1,0 +1,142 @@
+"""Every command of the documentation, run: page by page, in the order of the page, at small size."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import own_data
+from tests.pages import PAGES, blocks, follow
+from tests.pictures import draw
+from typer.main import get_command
+
+from leco.cli.main import app
+from leco.data.benchmarks import mapillary, registry
+from leco.planning import subsamples
+
+# What cannot be run here, and why.
+LEFT_OUT = {
+    "make ": "makes an environment, and runs all of this",
+    "pip ": "fetches packages",
+    "torchrun ": "starts processes; tests/smoke/test_processes.py does",
+    "leco data fetch": "fetches data",
+    ".venv/bin/python benchmarks/": "measures for many minutes",
+}
+STEPS = "--set training.steps=2 --set training.evaluate_every=2"
+FEW = f"{STEPS} --set training.batch_size=8"
+SMALL = f"{FEW} --set training.model=wrn-16-1"
+# Grids train in processes of their own, which tests/smoke/test_grid.py does: one of them is enough here.
+SMALLER = {
+    "README.md": {
+        "leco run project": f"leco run {SMALL} project",
+        "leco run next": f"leco run {SMALL} next",
+        "leco run cifar": "leco run --dry-run cifar",
+        "leco run cub": f"leco run {STEPS} cub",
+        "leco grid": "leco grid --dry-run",
+        "leco check": "leco check --no-timing",
+    },
+    "bundles.md": {"leco run project": f"leco run {FEW} project"},
+    "own-data.md": {"leco run": f"leco run {FEW}"},
+    "planning.md": {
+        "leco plan": f"leco plan {FEW} --draws 5",
+        "leco batch export": f"leco batch export {FEW} --draws 5",
+    },
+    "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
+    "segmentation.md": {"leco run": "leco run --dry-run"},
+    "training.md": {"leco grid": "leco grid --dry-run"},
+}
+
+
+def is_run(command: str) -> bool:
+    return not command.startswith(tuple(LEFT_OUT))
+
+
+def is_on_benchmarks(command: str) -> bool:
+    return is_run(command) and "--data DIR" in command
+
+
+def is_on_own_data(command: str) -> bool:
+    return is_run(command) and "--data DIR" not in command
+
+
+def pages_with(wanted: Callable[[str], bool]) -> list[Path]:
+    """All pages that have such commands; the tutorial has a test of its own."""
+    return [p for p in PAGES if p.name != "tutorial.md" and any(wanted(c) for b in blocks(p) for c in b.commands)]
+
+
+def prepare(page: Path, folder: Path) -> None:
+    """The files that a reader of the page has."""
+    match page.name:
+        case "README.md":
+            own_data.photograph(folder)
+            own_data.label_twice(folder)
+        case "own-data.md":
+            own_data.photograph(folder)
+            own_data.tabulate(folder)
+        case "bundles.md":
+            own_data.measure(folder)
+            own_data.paint(folder)
+        case "ontology.md":
+            own_data.label_twice(folder)
+        case "manifest.md":
+            draw(folder, *(f"photos/{n:03}.jpg" for n in range(1, 5)))
+            draw(folder, "pets/v1/dog/005.jpg", "pets/v2/husky/006.jpg", "pets/test/v2/husky/007.jpg")
+        case "data.md":
+            own_data.measure(folder)
+            for name in ("labels.csv", "vectors.npy"):
+                (folder / name).write_bytes((folder / "vectors" / name).read_bytes())
+            (folder / "ontology.yaml").write_bytes((folder / "vectors" / "ontology.json").read_bytes())
+
+
+@pytest.fixture(autouse=True)
+def _few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan measures four subsamples instead of twelve."""
+    monkeypatch.setattr(subsamples, "NEW_LEVELS", (1.0, 0.5))
+    monkeypatch.setattr(subsamples, "OLD_LEVELS", (1.0, 0.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with(is_on_own_data), ids=lambda page: page.name)
+def test_the_commands_of_a_page_work_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(page, tmp_path)
+    follow(page, tmp_path, SMALLER.get(page.name, {}), is_on_own_data)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("page", pages_with(is_on_benchmarks), ids=lambda page: page.name)
+def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, vistas_root, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
+    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    monkeypatch.setitem(registry.NAMES, small.name, small)
+    (tmp_path / "DIR").mkdir()
+    for folder in (*data_root.iterdir(), *cifar_root.iterdir(), vistas_root / "mapillary-vistas"):
+        (tmp_path / "DIR" / folder.name).symlink_to(folder)
+    follow(page, tmp_path, SMALLER.get(page.name, {}), is_on_benchmarks)
+
+
+def test_what_is_shortened_or_left_out_is_still_in_the_pages():
+    shown = {page.name: [c for block in blocks(page) for c in block.commands] for page in PAGES}
+    for page, replacements in SMALLER.items():
+        for full in replacements:
+            assert any(full in command for command in shown[page]), f"{page}: {full}"
+    for start in LEFT_OUT:
+        assert any(command.startswith(start) for commands in shown.values() for command in commands), start
+
+
+def verbs(command: Any, name: str) -> list[str]:
+    inner = getattr(command, "commands", None)
+    return [verb for key in inner for verb in verbs(inner[key], f"{name} {key}")] if inner else [name]
+
+
+def test_every_verb_has_a_how_to_whose_commands_are_run():
+    shown = {line for page in PAGES for block in blocks(page) for line in block.commands if is_run(line)}
+    index = next(page for page in PAGES if page.name == "verbs.md").read_text("utf-8")
+    for verb in verbs(get_command(app), "leco"):
+        assert f"`{verb}`" in index
+        written = verb.removesuffix(" list") if verb == "leco runs list" else verb  # `leco runs RUNS`
+        # The demo has a test of its own, and nothing is fetched.
+        assert verb in ("leco demo", "leco data fetch") or any(f"{line} ".startswith(f"{written} ") for line in shown)
