@@ -33,8 +33,7 @@ def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) ->
     if benchmark.startswith("inat"):
         shrunk = {"model": "resnet18", "steps": 500, "learning_rate": (0.01,), "evaluate_every": 100}
         return _INAT | shrunk | {"norm_momentum": 0.05} if small else _INAT
-    shrunk = {"model": "wrn-16-1", "steps": 600, "batch_size": 64, "learning_rate": (0.12,), "evaluate_every": 150}
-    shrunk |= {"norm_momentum": 0.05}
+    shrunk = {"model": "wrn-16-1", "steps": 800, "learning_rate": (0.06,), "evaluate_every": 200, "norm_momentum": 0.05}
     if benchmark.startswith("digits"):
         tiny = {"model": "mlp", "steps": 300, "batch_size": 64, "learning_rate": (0.05,), "evaluate_every": 300}
         tiny |= {"norm_momentum": 0.05}
