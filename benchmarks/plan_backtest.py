@@ -84,7 +84,7 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     for budget in (share * size for share in BUDGETS):
         for cost in RELABEL_COSTS:
             costs = Costs(1.0, cost, 0.0)
-            choice = choose(prepared.known, prepared.curves, budget, costs)
+            choice = choose(prepared.ground.known, prepared.curves, budget, costs)
             assert choice is not None
             tried = {
                 found.mixture.kind: found for found in (choice.pure("label-new"), choice.pure("relabel-old")) if found
@@ -106,7 +106,7 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     now = truth.macc(Mixture(0, 0, 0, 0, 0))
     return {
         "benchmark": options.benchmark,
-        **{"size": size, "seed": seed, "draws": options.draws, "features": prepared.extractor.name, "now": now},
+        **{"size": size, "seed": seed, "draws": options.draws, "features": prepared.ground.extractor.name, "now": now},
         **{
             "cases": cases,
             "rules": rules,
@@ -142,13 +142,13 @@ class Truth:
         self, prepared: preparing.Prepared, known: Known, reserve: Tensor, test: tuple[Tensor, Tensor]
     ) -> None:
         self.prepared, self.known, self.reserve, self.test = prepared, known, reserve, test
-        self.path = prepared.folder / "trained.json"  # what was trained, by the samples it was trained on
+        self.path = prepared.ground.folder / "trained.json"  # what was trained, by the samples it was trained on
         self.trained: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     @classmethod
     def of(cls, material: Material, prepared: preparing.Prepared) -> "Truth":
         """Read all of it."""
-        evidence, newest = prepared.known.evidence, material.versions[-1]
+        evidence, newest = prepared.ground.known.evidence, material.versions[-1]
         everything = torch.arange(len(material.pool))
         kept = torch.ones(len(everything), dtype=torch.bool)
         for period in range(len(material.versions)):
@@ -156,31 +156,33 @@ class Truth:
             for part in (annotated.newest, annotated.validation):
                 kept[part.indices] = False
         reserve = everything[kept]
-        reserve = reserve[torch.randperm(len(reserve), generator=seeded(prepared.seed + 77))][:6_000]
-        needed = torch.cat([reserve, prepared.known.samples(HISTORY)])
-        rows = rows_of(material, material.pool, Part(newest, needed), evidence, prepared.extractor, prepared.seed)
-        known = prepared.known
+        reserve = reserve[torch.randperm(len(reserve), generator=seeded(prepared.ground.seed + 77))][:6_000]
+        needed = torch.cat([reserve, prepared.ground.known.samples(HISTORY)])
+        rows = rows_of(
+            material, material.pool, Part(newest, needed), evidence, prepared.ground.extractor, prepared.ground.seed
+        )
+        known = prepared.ground.known
         newest_rows = known.part == NEWEST
-        features = torch.cat([known.features[newest_rows], prepared.directions.project(rows[0])])
+        features = torch.cat([known.features[newest_rows], prepared.ground.directions.project(rows[0])])
         samples = torch.cat([known.sample[newest_rows], rows[1]])
         labels = torch.cat([known.labels[newest_rows], rows[3]])
         zeros = torch.zeros(len(samples), dtype=torch.int64)
         tested = Part(newest, torch.arange(len(material.test)))
-        test = rows_of(material, material.test, tested, evidence, prepared.extractor, prepared.seed)
+        test = rows_of(material, material.test, tested, evidence, prepared.ground.extractor, prepared.ground.seed)
         classes = test[3] - evidence.offsets[newest]
-        projected = prepared.directions.project(test[0])
+        projected = prepared.ground.directions.project(test[0])
         return cls(prepared, Known(evidence, features, samples, labels, zeros, zeros), reserve, (projected, classes))
 
     def macc(self, mixture: Mixture) -> float:
         """Carry a mixture out, once, on samples drawn at random."""
-        pool = self.prepared.known.history
+        pool = self.prepared.ground.known.history
         candidates = pool.samples[pool.relabellable]
-        order = torch.randperm(len(candidates), generator=seeded(self.prepared.seed + 99))
+        order = torch.randperm(len(candidates), generator=seeded(self.prepared.ground.seed + 99))
         return self.after(candidates[order[: mixture.relabel]], mixture.new)
 
     def after(self, relabelled: Tensor, new: int) -> float:
         """Test mAcc of a head that knows the newest labels of these samples, and of new ones."""
-        samples = json.dumps([relabelled.tolist(), self.reserve[:new].tolist(), self.prepared.head.name])
+        samples = json.dumps([relabelled.tolist(), self.reserve[:new].tolist(), self.prepared.ground.head.name])
         key = hashlib.sha256(samples.encode()).hexdigest()[:16]
         if key not in self.trained:
             self.trained[key] = self.train(relabelled, new)
@@ -189,7 +191,7 @@ class Truth:
 
     def train(self, relabelled: Tensor, new: int) -> float:
         """The same, trained now."""
-        known = self.prepared.known
+        known = self.prepared.ground.known
         fine = self.known.rows(torch.cat([known.samples(NEWEST), relabelled, self.reserve[:new]]))
         still_old = ~torch.isin(known.sample, relabelled) & (known.part == HISTORY)
         merged = replace(
@@ -200,7 +202,7 @@ class Truth:
             part=torch.cat([self.known.part[fine], known.part[still_old]]),
             pixel=torch.cat([self.known.pixel[fine], known.pixel[still_old]]),
         )
-        head = replace(self.prepared.head, known=merged).fit(merged.samples(NEWEST), merged.samples(HISTORY))
+        head = replace(self.prepared.ground.head, known=merged).fit(merged.samples(NEWEST), merged.samples(HISTORY))
         features, classes = self.test
         right = (logits(head, features).argmax(dim=1) == classes).double()
         counts = torch.bincount(classes, minlength=known.num_classes)
@@ -211,24 +213,24 @@ def flip(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, Any
     """LabelNew against RelabelOld at one budget, for several costs of relabelling."""
     budget = size // 2
     new = Mixture(0, budget, 0, 0, budget)
-    pool = len(prepared.known.history.relabellable)
-    expected = outcome(prepared.known, prepared.curves, new)
+    pool = len(prepared.ground.known.history.relabellable)
+    expected = outcome(prepared.ground.known, prepared.curves, new)
     points = []
     for ratio in RATIOS:
         old = Mixture(1, 0, min(pool, int(budget / ratio)), 0, budget)
-        found = outcome(prepared.known, prepared.curves, old)
+        found = outcome(prepared.ground.known, prepared.curves, old)
         point = {"ratio": ratio, "relabel": old.relabel, "expected": found.macc, "low": found.low, "high": found.high}
         points.append(point | {"actual": truth.macc(old)})
     label_new = {"expected": expected.macc, "low": expected.low, "high": expected.high, "actual": truth.macc(new)}
     return {"budget": budget, "label-new": label_new, "relabel-old": points} | {
-        "break_even": break_even(prepared.known, prepared.curves, budget)
+        "break_even": break_even(prepared.ground.known, prepared.curves, budget)
     }
 
 
 def picking(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, float]:
     """Test mAcc after relabelling a quarter of the history, chosen by each criterion."""
-    count = len(prepared.known.history.relabellable) // 4
-    return {criterion: truth.after(pick(prepared, count, criterion), 0) for criterion in CRITERIA}
+    count = len(prepared.ground.known.history.relabellable) // 4
+    return {criterion: truth.after(pick(prepared.ground, count, criterion), 0) for criterion in CRITERIA}
 
 
 def summary(views: list[dict[str, Any]]) -> str:

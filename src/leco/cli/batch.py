@@ -3,12 +3,15 @@
 import csv
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.plan import Backbone, Data, Draws, Runs, Seed, Settings, Source, Training, prepared_from
-from leco.errors import LecoError
+from leco.cli.plan import Backbone, Data, Runs, Settings, Source, Training, asked_for, machine
+from leco.errors import LecoError, nearest
+
+if TYPE_CHECKING:
+    from leco.data.table import Table
 
 app = typer.Typer(
     help="Send samples to a labelling tool, and take the answers in.", no_args_is_help=True, rich_markup_mode=None
@@ -28,8 +31,7 @@ def export(
         str, typer.Option(help="What the tool puts before a path to show the file.")
     ] = "/data/local-files/?d=",
     backbone: Backbone = None,
-    draws: Draws = 10,
-    seed: Seed = None,
+    seed: Annotated[int | None, typer.Option(help="That of the plan, or 0, if not given.", show_default=False)] = None,
     training: Training = None,
     settings: Settings = None,
     data: Data = Path("data"),
@@ -45,6 +47,7 @@ def export(
     from leco.planning.batches import make_batch, write_batch
     from leco.planning.picking import CRITERIA, MEANING
     from leco.planning.plans import read_plan
+    from leco.planning.preparing import find_ground
 
     own = experiment(source, {}, {}).data
     if own is None:
@@ -52,25 +55,38 @@ def export(
     if (plan is None) == (relabel is None and new is None):
         raise LecoError("say either --plan, or how many with --relabel and --new")
     if pick not in CRITERIA:
-        raise LecoError(f"--pick {pick}: valid: {', '.join(CRITERIA)}")
-    chosen = {"relabel": relabel or 0, "new": new or 0} if plan is None else read_plan(plan)["chosen"]
+        raise LecoError(f"--pick {pick}: is no criterion{nearest(pick, CRITERIA)}")
+    if (output / "batch.csv").exists():  # which somebody may have filled
+        raise LecoError(f"{output}: holds a batch already; name another folder")
+    chosen: dict[str, Any] = {"relabel": relabel or 0, "new": new or 0}
+    if plan is not None:
+        found = read_plan(plan)
+        chosen, seed = found["chosen"], found["seed"] if seed is None else seed
     manifest, _ = read_manifest(own.manifest, Ontology.load(own.ontology), root=own.root, decode=False)
-    prepared = prepared_from(source, seed, None, training, settings, data, runs, backbone, False, draws)
-    questions = make_batch(prepared, manifest, int(chosen["new"]), int(chosen["relabel"]), pick)
+    wanted, material = asked_for(source, seed, None, training, settings, data)
+    if plan is not None and found["versions"] != list(material.versions):
+        raise LecoError(f"{plan}: is a plan for other data, of the versions {', '.join(map(str, found['versions']))}")
+    with machine() as here:
+        ground = find_ground(wanted, material, runs, here, lambda *_: None, backbone)
+    questions = make_batch(ground, manifest, int(chosen["new"]), int(chosen["relabel"]), pick)
     counts = {kind: sum(question.kind == kind for question in questions) for kind in ("relabel", "new")}
-    told = {"source": source, "plan": None if plan is None else str(plan), "criterion": pick, "seed": prepared.seed}
+    told = {"source": source, "plan": None if plan is None else str(plan), "criterion": pick, "seed": ground.seed}
     paths = write_batch(questions, manifest, output, url_prefix, told | counts)
     typer.echo(f"{counts['relabel']:,} to relabel, {counts['new']:,} to label, picked {MEANING[pick]}")
-    missing = int(chosen["new"]) - counts["new"]
-    if missing > 0:
+    if missing := int(chosen["new"]) - counts["new"]:
         typer.echo(f"{missing:,} more new samples are to be collected: list them in the manifest without a label")
+    if missing := int(chosen["relabel"]) - counts["relabel"]:
+        typer.echo(f"{missing:,} more were to be relabelled, but there are no more whose old label leaves a question")
     typer.echo(f"wrote {', '.join(str(path) for path in paths)}")
 
 
 @app.command("import")
 def import_answers(
     answers: Annotated[
-        Path, typer.Argument(metavar="ANSWERS", help="Label Studio's JSON export, or a CSV.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="ANSWERS", help="An export of Label Studio (JSON, CSV), or a filled batch.csv.", show_default=False
+        ),
     ],
     manifest: Annotated[Path, typer.Option(help="The manifest that the samples are in.", show_default=False)],
     ontology: Annotated[
@@ -85,21 +101,16 @@ def import_answers(
     ] = None,
 ) -> None:
     """Add answers to the manifest, with version, annotator and time; those that contradict are listed, not taken."""
-    from leco.data.problems import Problems
-    from leco.data.table import read_table, write_table
+    from leco.data.table import write_table
     from leco.ontology.files import write_text
     from leco.ontology.ontology import Ontology
     from leco.planning.answers import read_answers, take_answers
 
     target = output or manifest
-    if target.suffix.lower() not in (".csv", ".jsonl"):
-        raise LecoError(f"{target}: the ending says which format is meant; valid: .csv, .jsonl; name one with -o")
-    if root is None and target.resolve().parent != manifest.resolve().parent:
-        raise LecoError(f"{target}: paths are relative to the manifest's folder; write it there, or say --root")
-    table, broken = read_table(manifest)
-    problems = Problems(manifest, rows=len(table) + len(broken))
-    problems.extend(broken)
-    problems.raise_any()
+    check_target(target, manifest, root)
+    if conflicts is not None and conflicts.resolve() in {path.resolve() for path in (answers, manifest, target)}:
+        raise LecoError(f"--conflicts {conflicts}: is what is read, or the manifest; name another file")
+    table = whole_table(manifest)
     given, empty = read_answers(answers)
     taken = take_answers(table, Ontology.load(ontology), root or manifest.parent, given, empty)
     if conflicts is not None:
@@ -110,7 +121,8 @@ def import_answers(
             a = found.answer
             rows.writerow([found.kind, a.sample, a.label, a.annotator, a.time, a.place, found.message])
         write_text(conflicts, text.getvalue())
-    write_table(taken.table, target)
+    if taken.accepted or target.resolve() != manifest.resolve():
+        write_table(taken.table, target)
     for found in taken.conflicts[:_MOST_SHOWN]:
         typer.echo(f"not taken: {found}", err=True)
     if len(taken.conflicts) > _MOST_SHOWN:
@@ -118,5 +130,27 @@ def import_answers(
         typer.echo(f"not taken: {more:,} more; --conflicts FILE lists all of them", err=True)
     typer.echo(
         f"{len(taken.accepted):,} answers taken, {len(taken.conflicts):,} contradict, {taken.repeated:,} say what is "
-        f"known, {taken.empty:,} without an answer; wrote {target}"
+        f"known, {taken.empty:,} without an answer; "
+        + (f"wrote {target}" if taken.accepted or output else f"{target} stays as it is")
     )
+
+
+def check_target(target: Path, manifest: Path, root: Path | None) -> None:
+    """Whether a manifest made of another can be written there."""
+    from leco.data.rows import ending_of
+
+    ending_of(target)
+    if root is None and target.resolve().parent != manifest.resolve().parent:
+        raise LecoError(f"{target}: paths are relative to the manifest's folder; write it there, or say --root")
+
+
+def whole_table(manifest: Path) -> "Table":
+    """Read the rows of a manifest, refusing all that are broken."""
+    from leco.data.problems import Problems
+    from leco.data.table import read_table
+
+    table, broken = read_table(manifest)
+    problems = Problems(manifest, rows=len(table) + len(broken))
+    problems.extend(broken)
+    problems.raise_any()
+    return table

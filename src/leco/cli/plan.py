@@ -1,6 +1,7 @@
 """`leco plan`: whether to label new samples, to relabel old ones, or both."""
 
 import json
+import shlex
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,9 @@ from leco.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leco.planning.preparing import Prepared
+    from leco.experiments.config import Experiment
+    from leco.experiments.material import Material
+    from leco.experiments.running import Machine
 
 _MOST_ROWS = 30
 
@@ -69,10 +72,17 @@ def plan(
     from leco.ontology.files import write_text
     from leco.planning.costs import Costs, check
     from leco.planning.plans import make_plan, save_plan
+    from leco.planning.preparing import prepare
 
     costs = Costs(cost_new, cost_relabel, cost_collect)
     check(budget, costs)
-    prepared = prepared_from(source, seed, size, training, settings, data, runs, backbone, full, draws)
+    wanted, material = asked_for(source, seed, size, training, settings, data)
+    try:
+        with machine() as here, _progress(draws) as tick:
+            prepared = prepare(wanted, material, runs, here, lambda *_: None, backbone, full, draws, tick)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; the same command goes on with what is missing", err=True)
+        raise
     made = make_plan(prepared, budget, costs, source)
     kept = save_plan(prepared, made)
     if output is not None:
@@ -83,34 +93,33 @@ def plan(
     _print_plan(made)
     typer.echo(f"kept in {kept}")
     if Path(source).is_file():  # own data, which somebody can label
-        typer.echo(f"next: leco batch export {source} --plan {output or kept} -o batch")
+        given = {"--training": training, "--backbone": backbone, "--runs": None if runs == Path("runs") else runs}
+        same = [part for name, value in given.items() if value is not None for part in (name, str(value))]
+        same += [part for setting in settings or () for part in ("--set", setting)]
+        command = ["leco", "batch", "export", source, "--plan", str(output or kept), *same, "-o", "batch"]
+        typer.echo(f"next: {shlex.join(command)}")
 
 
-def prepared_from(
-    source: str,
-    seed: int | None,
-    size: int | None,
-    training: str | None,
-    settings: list[str] | None,
-    data: Path,
-    runs: Path,
-    backbone: str | None,
-    full: bool,
-    draws: int,
-) -> "Prepared":
-    """Measure, or find what was measured, showing how far it is."""
+def asked_for(
+    source: str, seed: int | None, size: int | None, training: str | None, settings: list[str] | None, data: Path
+) -> "tuple[Experiment, Material]":
+    """The experiment, and its data."""
     from leco.cli.run import pairs
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
-    from leco.experiments.running import Machine
-    from leco.experiments.stopping import stoppable
-    from leco.planning.preparing import prepare
 
     wanted = experiment(source, {"seed": seed, "size": size, "budget": training}, pairs(settings or []))
-    material = make_material(wanted, data)
-    with stoppable() as stop, _progress(draws) as tick:
-        machine = Machine(stop=stop, say=lambda problem: typer.echo(problem, err=True))
-        return prepare(wanted, material, runs, machine, lambda *_: None, backbone, full, draws, tick)
+    return wanted, make_material(wanted, data)
+
+
+@contextmanager
+def machine() -> "Iterator[Machine]":
+    """What trains, if something must be, and stops when it is asked to."""
+    from leco.experiments.running import Machine
+    from leco.experiments.stopping import stoppable
+
+    with stoppable() as stop:
+        yield Machine(stop=stop, say=lambda problem: typer.echo(problem, err=True))
 
 
 @contextmanager
@@ -127,13 +136,14 @@ def _progress(draws: int) -> "Iterator[Callable[[], object]]":
 
 
 def _percent(found: dict[str, Any], key: str = "macc") -> str:
-    return f"{100 * found[key]:.1f} ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
+    return f"{100 * found[key]:.1f} % ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
 
 
 def _print_plan(made: dict[str, Any]) -> None:
     now, chosen, costs = made["now"], made["chosen"], made["costs"]
     typer.echo(
-        f"{made['data']}: {now['newest']:,} samples labelled in {made['versions'][-1]}, {now['history']:,} older"
+        f"{made['data']}: {now['newest']:,} samples labelled in {made['versions'][-1]} to train on, "
+        f"{now['validation']:,} to validate with, {now['history']:,} older ones"
     )
     known, open_ = now["known_already"], now["relabellable"]
     typer.echo(
@@ -145,25 +155,28 @@ def _print_plan(made: dict[str, Any]) -> None:
     typer.echo(f"costs: new {costs['new']:g}, relabel {relabel}{derived}, collect {costs['collect']:g}\n")
     rows = [
         [
-            f"{'* ' if row['new'] == chosen['new'] and row['relabel'] == chosen['relabel'] else ''}{row['kind']}",
+            f"{'* ' if best else ''}{row['kind']}",
             f"{row['new']:,}",
             f"{row['relabel']:,}",
             f"{row['cost']:,.1f}",
             _percent(row),
-            f"{-100 * row['ahead'][1]:+.1f} to {-100 * row['ahead'][0]:+.1f}",
+            "" if best else f"{-100 * row['ahead'][1]:+.1f} to {-100 * row['ahead'][0]:+.1f}",
         ]
         for row in made["alternatives"]
+        for best in [(row["new"], row["relabel"]) == (chosen["new"], chosen["relabel"])]
     ]
-    print_table(["strategy", "new", "relabel", "cost", "mAcc, %", "against *"], rows, right=(1, 2, 3, 4, 5))
-    typer.echo(f"mAcc now {_percent(now)}; expected {_percent(chosen)} % (90 % intervals)")
-    if made["decided"]:
+    print_table(["strategy", "new", "relabel", "cost", "mAcc", "against *"], rows, right=(1, 2, 3, 4, 5))
+    typer.echo(f"mAcc now {_percent(now)}; expected {_percent(chosen)}; these are 90 % intervals")
+    if not open_:
+        typer.echo("nothing to decide: no old label leaves several classes open")
+    elif made["decided"]:
         typer.echo(f"decided: {chosen['kind']} is better than the pure strategies beside it, at 90 %")
     else:
         typer.echo(f"not decided by the data: {', '.join(made['rivals'])} may be as good")
     if made["break_even"] is not None:
         ratio = made["break_even"]
         typer.echo(
-            f"relabelling pays where it costs less than {ratio['ratio']:.2f} of a new label "
+            f"relabelling pays where it costs less than {ratio['ratio']:.2f} of a new label, collected "
             f"({ratio['low']:.2f} to {ratio['high']:.2f})"
         )
     relabels = sorted((row for row in made["relabel"] if row["count"]), key=lambda row: -row["count"])
@@ -187,9 +200,7 @@ def _print_plan(made: dict[str, Any]) -> None:
         ]
         for row in shown[:_MOST_ROWS]
     ]
-    print_table(
-        ["class, worst first", "labelled", "+ new", "+ relabelled", "now, %", "expected, %"], rows, (1, 2, 3, 4, 5)
-    )
+    print_table(["class, worst first", "labelled", "+ new", "+ old", "now, %", "expected, %"], rows, (1, 2, 3, 4, 5))
     _print_rest(len(shown))
     for line in made["assumes"]:
         typer.echo(f"assumes: {line}")

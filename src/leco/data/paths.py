@@ -27,6 +27,17 @@ def normalise(value: str) -> str | Fault:
     return path
 
 
+def sample_path(sample: str, kind: str) -> str:
+    """A sample in the one way of writing it, by which samples are told apart; as it stands if there is none.
+
+    >>> sample_path("./a.npy#3", "features")
+    'a.npy#3'
+    """
+    file, mark, row = sample.partition("#") if kind == "features" else (sample, "", "")
+    found = normalise(file)
+    return sample if isinstance(found, Fault) else f"{found}{mark}{row}"
+
+
 def look(root: Path, paths: Iterable[str]) -> tuple[dict[str, int], dict[str, Fault]]:
     """Sizes of the ordinary files among normalised paths, and what is wrong with the others.
 

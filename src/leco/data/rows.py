@@ -31,15 +31,21 @@ def stream_cells(path: Path, column: str) -> Iterator[tuple[int, str] | Problem]
             yield from _parquet_cells(path, column)
 
 
+def ending_of(path: Path) -> str:
+    """Which of the formats a file has, or is to have."""
+    if path.suffix.lower() not in ENDINGS:
+        raise LecoError(f"{path}: the ending says which format is meant; valid: {', '.join(ENDINGS)}")
+    return path.suffix.lower()
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[str]:
     """The ending of a file that is there; what cannot be read in it is an error that names it."""
-    if path.suffix.lower() not in ENDINGS:
-        raise LecoError(f"{path}: the ending says which format is meant; valid: {', '.join(ENDINGS)}")
+    ending = ending_of(path)
     if not path.is_file():
         raise LecoError(f"{path}: {'is not an ordinary file' if path.exists() else 'there is no such file'}")
     try:
-        yield path.suffix.lower()
+        yield ending
     except UnicodeDecodeError:
         raise LecoError(f"{path}: is not UTF-8; save the file as UTF-8") from None
     except OSError as error:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leco.data.problems import Fault, Problem
-from leco.data.rows import csv_rows, jsonl_rows, parquet_file, reading, texts
+from leco.data.rows import csv_rows, ending_of, jsonl_rows, parquet_file, reading, texts
 from leco.errors import LecoError, nearest
-from leco.ontology.files import write_text
+from leco.ontology.files import write_bytes, write_text
 
 COLUMNS = ("image", "features", "label", "mask", "version", "split", "period", "annotator", "time")
 _MOST_COLUMNS = 1_000
@@ -55,18 +55,26 @@ class Table:
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write all columns as CSV or JSONL, whole or not at all."""
+    """Write all columns as CSV, JSONL or Parquet, whole or not at all."""
     names = list(table.columns)
     records = list(zip(*table.columns.values(), strict=True))
-    if path.suffix.lower() == ".csv":
+    ending = ending_of(path)
+    if ending == ".csv":
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([names, *records])
         write_text(path, text.getvalue())
-    elif path.suffix.lower() == ".jsonl":
+    elif ending == ".jsonl":
         lines = [json.dumps(dict(zip(names, record, strict=True)), ensure_ascii=False) for record in records]
         write_text(path, "".join(f"{line}\n" for line in lines))
     else:
-        raise LecoError(f"{path}: the ending says which format is meant; valid: .csv, .jsonl")
+        import pyarrow as pa  # type: ignore[import-untyped]
+        from pyarrow import parquet
+
+        content = io.BytesIO()
+        parquet.write_table(
+            pa.table({name: pa.array(cells, pa.string()) for name, cells in table.columns.items()}), content
+        )
+        write_bytes(path, content.getvalue())
 
 
 def read_table(path: Path) -> tuple[Table, list[Problem]]:

@@ -4,22 +4,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from leco.data.manifest import build_manifest
-from leco.data.paths import look, normalise
+from leco.data.paths import look, normalise, sample_path
 from leco.data.problems import Fault
 from leco.data.table import Table, read_table
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, nearest, printable
 from leco.ontology.ontology import Ontology
-from leco.planning.label_studio import read_export
+from leco.planning.label_studio import DOUBT, read_export
+from leco.planning.mask_answers import BAD_MASK, OUTSIDE, mask_problems
 
 KINDS = {
-    "outside the old class": "the answer is no class that the old label can be",
+    OUTSIDE: "the answer is no class that the old label can be",
     "old label doubted": "the annotator chose none of the classes offered",
-    "annotators disagree": "two annotators gave different answers",
-    "labelled otherwise": "the manifest has another label of that version",
-    "unknown class": "the answer is no class of that version",
+    "annotators disagree": "two annotators gave different answers; neither is taken",
+    "labelled otherwise": "the manifest has another label, or mask, of that version",
+    "other version": "the answer is said to be of another version than the newest",
+    "unknown class": "the answer is no class of the newest version",
+    BAD_MASK: "the mask cannot be read, or does not fit its image, or shows no class of the newest version",
     "no such sample": "neither the manifest nor its folder has this file",
 }
+_TIMES = ("time", "updated_at", "created_at")  # our own name for it, and those of Label Studio
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Answer:
     label: str  # a class, or the path of a mask
     annotator: str = ""
     time: str = ""
-    doubted: bool = False
+    version: str = ""  # the newest, if it is not said
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Conflict:
 
     def __str__(self) -> str:
         who = f" by {self.answer.annotator}" if self.answer.annotator else ""
-        return f"{self.answer.place}: {self.answer.sample}: {self.message}{who}"
+        return printable(f"{self.answer.place}: {self.answer.sample}: {self.message}{who}")
 
 
 @dataclass
@@ -59,25 +66,23 @@ class Taken:
 
 
 def read_answers(path: Path) -> tuple[list[Answer], int]:
-    """Answers of a JSON export of Label Studio, or of a table with `image` or `features`, and `label` or `mask`."""
+    """Answers, and how many questions have none: an export of Label Studio (JSON, JSON-MIN, CSV) or a filled batch."""
     if path.suffix.lower() == ".json":
         records: Sequence[Mapping[str, str]] = read_export(path)
     else:
         table, broken = read_table(path)
         if broken:
             raise LecoError(f"{path}: {broken[0]}")
-        if not {table.kind, table.target} <= table.columns.keys():
-            raise LecoError(f"{path}: needs a column `image` or `features`, and `label` or `mask`")
-        names = {"sample": table.kind, "label": table.target, "annotator": "annotator", "time": "time"}
+        sample = "sample" if "sample" in table.columns else table.kind
+        if not {sample, table.target} <= table.columns.keys():
+            raise LecoError(f"{path}: needs a column `image`, `features` or `sample`, and `label` or `mask`")
+        time = next((name for name in _TIMES if name in table.columns), _TIMES[0])
+        names = {"sample": sample, "label": table.target, "annotator": "annotator", "time": time, "version": "version"}
         records = [
             {"place": table.name(place)} | {key: table[name][place] for key, name in names.items()}
             for place in range(len(table))
         ]
-    found = [
-        Answer(r["place"], r["sample"], r["label"], r["annotator"], r["time"], bool(r.get("doubted")))
-        for r in records
-        if not r.get("skipped") and (r["label"] or r.get("doubted"))
-    ]
+    found = [Answer(**record) for record in records if record["label"]]
     return found, len(records) - len(found)
 
 
@@ -86,40 +91,29 @@ def take_answers(manifest: Table, ontology: Ontology, root: Path, answers: Seque
     build_manifest(manifest, [], root, ontology, decode=False, skip_bad=False, tick=lambda done, total: None)
     taken = Taken(manifest, empty=empty)
     known = _known_labels(manifest)
-    newest = ontology.newest.name
-    first: dict[str, Answer] = {}
-    for answer in answers:
-        path = _path(answer.sample, manifest.kind)
-        problem = _problem(answer, path, known, manifest, ontology, root)
-        earlier = first.get(path)
-        if problem is None and earlier is not None:
-            if earlier.label == answer.label:
-                taken.repeated += 1
-                continue
-            problem = ("annotators disagree", f"{answer.label!r}, but {earlier.label!r} by {earlier.annotator or '?'}")
-            if earlier in taken.accepted:  # neither is taken
-                taken.accepted.remove(earlier)
-                said = f"{earlier.label!r}, but {answer.label!r} by {answer.annotator or '?'}"
-                taken.conflicts.append(Conflict(problem[0], earlier, said))
-        if problem is not None:
-            taken.conflicts.append(Conflict(problem[0], answer, problem[1]))
+    paths = [sample_path(answer.sample, manifest.kind) for answer in answers]
+    problems = _problems(answers, paths, known, manifest, ontology, root)
+    given: dict[str, list[Answer]] = {}
+    for answer, path, problem in zip(answers, paths, problems, strict=True):
+        if problem is None:
+            given.setdefault(path, []).append(answer)
+        else:
+            taken.conflicts.append(Conflict(problem.kind, answer, problem.message))
+    newest = ontology.newest
+    for path, same in given.items():
+        meant = [a.label if manifest.target == "mask" else newest.handles[newest.index(a.label)] for a in same]
+        if len(set(meant)) > 1:
+            for answer, label in zip(same, meant, strict=True):
+                others = " and ".join(repr(other) for other in dict.fromkeys(meant) if other != label)
+                taken.conflicts.append(Conflict("annotators disagree", answer, f"{label!r}, but others say {others}"))
             continue
-        if newest in known.get(path, {}):
-            taken.repeated += 1
-            continue
-        first[path] = answer
-        taken.accepted.append(answer)
-    taken.table = _with_rows(manifest, newest, taken.accepted)
+        there = newest.name in known.get(path, {})
+        taken.accepted += [] if there else same[:1]
+        taken.repeated += len(same) - (not there)
+    taken.table = _with_rows(manifest, newest.name, taken.accepted)
     if taken.accepted:
         build_manifest(taken.table, [], root, ontology, decode=False, skip_bad=False, tick=lambda done, total: None)
     return taken
-
-
-def _path(sample: str, kind: str) -> str:
-    """Samples are told apart by their paths, written in one way."""
-    file, mark, row = sample.partition("#") if kind == "features" else (sample, "", "")
-    found = normalise(file)
-    return sample if isinstance(found, Fault) else f"{found}{mark}{row}"
 
 
 def _known_labels(manifest: Table) -> dict[str, dict[str, str]]:
@@ -128,49 +122,74 @@ def _known_labels(manifest: Table) -> dict[str, dict[str, str]]:
     for sample, version, label in zip(
         manifest[manifest.kind], manifest["version"], manifest[manifest.target], strict=True
     ):
-        labels = found.setdefault(_path(sample, manifest.kind), {})
+        labels = found.setdefault(sample_path(sample, manifest.kind), {})
         if label:
             labels[version] = label
     return found
 
 
-def _problem(
-    answer: Answer, path: str, known: Mapping[str, Mapping[str, str]], manifest: Table, ontology: Ontology, root: Path
-) -> tuple[str, str] | None:
-    newest = ontology.newest
-    if path not in known:
-        file = path.partition("#")[0] if manifest.kind == "features" else path
-        clean = normalise(file)
-        if isinstance(clean, Fault) or look(root, [clean])[1]:
-            return "no such sample", "neither the manifest nor its folder has this file"
-    labels = known.get(path, {})
-    older = ", ".join(f"{label!r} ({version})" for version, label in labels.items() if version != newest.name)
-    if answer.doubted:
-        return "old label doubted", f"the annotator says it is none of what {older or 'was offered'} can be"
-    if manifest.target == "mask":
-        return None  # the masks themselves are checked as those of any manifest are
-    if answer.label not in newest.lookup:
-        return (
-            "unknown class",
-            f"{answer.label!r} is not a class of {newest.name}{nearest(answer.label, newest.lookup)}",
-        )
-    index = newest.index(answer.label)
-    for version, label in labels.items():
-        if version == newest.name:
-            if newest.index(label) != index:
-                return "labelled otherwise", f"{answer.label!r}, but the manifest has {label!r} ({version})"
-        elif index >= 0 and not _fits(ontology, version, label, index):
-            return "outside the old class", f"{answer.label!r} is none of what {label!r} ({version}) can be"
+def _problems(
+    answers: Sequence[Answer],
+    paths: Sequence[str],
+    known: Mapping[str, Mapping[str, str]],
+    manifest: Table,
+    ontology: Ontology,
+    root: Path,
+) -> list[Fault | None]:
+    """What stands against each answer."""
+    masks = manifest.target == "mask"
+    silent = {version.name: ontology.ended(version.name)[0] for version in ontology.versions}
+    found = []
+    for answer, path in zip(answers, paths, strict=True):
+        fault = _sample_problem(path, known, manifest.kind, root)
+        if fault is None and answer.version not in ("", ontology.newest.name):
+            message = f"{answer.label!r} is of {answer.version!r}; answers are of {ontology.newest.name}"
+            fault = Fault("other version", message)
+        if fault is None and not masks:
+            fault = _label_problem(answer, known.get(path, {}), ontology, silent)
+        found.append(fault)
+    if masks:
+        left = [place for place, fault in enumerate(found) if fault is None]
+        pairs = [(paths[place], answers[place].label) for place in left]
+        for place, fault in zip(left, mask_problems(pairs, known, ontology, root), strict=True):
+            found[place] = fault
+    return found
+
+
+def _sample_problem(path: str, known: Mapping[str, object], kind: str, root: Path) -> Fault | None:
+    if path in known:
+        return None
+    clean = normalise(path.partition("#")[0] if kind == "features" else path)
+    if isinstance(clean, Fault) or look(root, [clean])[1]:
+        return Fault("no such sample", "neither the manifest nor its folder has this file")
     return None
 
 
-def _fits(ontology: Ontology, version: str, label: str, index: int) -> bool:
-    """Whether a newest class may have had this label."""
-    old = ontology[version].index(label)
-    if old < 0:
-        return True
-    silent = ontology.ended(version)[0][old]
-    return bool(silent) or old in ontology.transition(ontology.newest.name, version).origins(index)
+def _label_problem(
+    answer: Answer, labels: Mapping[str, str], ontology: Ontology, silent: Mapping[str, NDArray[np.bool_]]
+) -> Fault | None:
+    newest = ontology.newest
+    if answer.label == DOUBT:
+        older = " and ".join(f"{label!r} ({version})" for version, label in labels.items() if version != newest.name)
+        offered = f"what {older} can be" if older else f"the classes of {newest.name}"
+        return Fault("old label doubted", f"the annotator says it is none of {offered}")
+    try:
+        index = newest.index(answer.label)
+    except LecoError as error:
+        return Fault("unknown class", str(error))
+    if index < 0:
+        near = nearest(answer.label, newest.handles)
+        return Fault("unknown class", f"{answer.label!r} is ignored in {newest.name}, and says nothing{near}")
+    for version, label in labels.items():
+        if version == newest.name:
+            if newest.index(label) != index:
+                return Fault("labelled otherwise", f"{answer.label!r}, but the manifest has {label!r} ({version})")
+            continue
+        old = ontology[version].index(label)
+        says_something = old >= 0 and not silent[version][old]
+        if says_something and old not in ontology.transition(newest.name, version).origins(index):
+            return Fault(OUTSIDE, f"{answer.label!r} is none of what {label!r} ({version}) can be")
+    return None
 
 
 def _with_rows(manifest: Table, version: str, answers: Sequence[Answer]) -> Table:

@@ -16,9 +16,9 @@ from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED
 from leco.ontology.files import write_text
 from leco.planning.known import Known
-from leco.planning.label_studio import labelling_config, tasks
+from leco.planning.label_studio import DOUBT, labelling_config, tasks
 from leco.planning.picking import pick, pick_unlabelled, suggestions
-from leco.planning.preparing import Prepared
+from leco.planning.preparing import Ground
 
 COLUMNS = ("kind", "sample", "old_version", "old_label", "choices", "suggestion", "probability")
 ANSWERS = ("label", "annotator", "time")  # to be filled in
@@ -37,17 +37,19 @@ class Question:
     probability: float  # of the suggestion, given the old label
 
 
-def make_batch(prepared: Prepared, manifest: Manifest, new: int, relabel: int, criterion: str) -> list[Question]:
+def make_batch(ground: Ground, manifest: Manifest, new: int, relabel: int, criterion: str) -> list[Question]:
     """Pick samples, and ask as little as their old labels allow."""
-    known = prepared.known
-    chosen = pick(prepared, relabel, criterion) if relabel else known.sample[:0]
-    unlabelled = pick_unlabelled(prepared, new, criterion)
+    known = ground.known
+    chosen = pick(ground, relabel, criterion) if relabel else known.sample[:0]
+    unlabelled = pick_unlabelled(ground, new, criterion)
     samples = torch.cat([chosen, unlabelled])
     if not len(samples):
         raise LecoError("there is nothing to export: no sample to relabel, and none that is unlabelled")
-    said, _ = suggestions(known, prepared.head, samples)
+    said, _ = suggestions(ground.head, samples)
     options = _choices(known, samples)
     handles = known.evidence.ontology.newest.handles
+    if DOUBT in handles:
+        raise LecoError(f"a class is called {DOUBT!r}, which is how annotators say that an old label is wrong")
     place = {sample: position for position, sample in enumerate(known.history.samples.tolist())}
     found = []
     for number, sample in enumerate(samples.tolist()):

@@ -120,20 +120,25 @@ def read_rows(
 def read_maps(
     material: Material, samples: Samples, version: str, indices: Tensor, extractor: Extractor, seed: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same of segmentation: a few labelled pixels of each image, drawn by the seed and the image alone."""
+    """The same of segmentation: a few labelled pixels of each image, drawn by the seed and the image alone.
+
+    An image that has none gives pixels without a label: it can still be picked, and shown to an annotator.
+    """
     features, position, places, labels = [], [], [], []
     for place, index in enumerate(indices.tolist()):
         one = torch.tensor([index])
         maps = _ready(material, samples, one, extractor)
         truth = samples.labels[version].read(one)[0].long()
         maps = resize(maps, *truth.shape)[0]
-        known = (truth.flatten() != NO_LABEL).nonzero().flatten()
+        flat = truth.flatten()
+        known = (flat != NO_LABEL).nonzero().flatten()
+        known = known if len(known) else torch.arange(len(flat))
         order = torch.randperm(len(known), generator=seeded(1_000_003 * seed + index))
         chosen = known[order[:_PIXELS_OF_AN_IMAGE]]
         features.append(maps.flatten(1)[:, chosen].T)
         position.append(torch.full((len(chosen),), place))
         places.append(chosen)
-        labels.append(truth.flatten()[chosen])
+        labels.append(flat[chosen])
     return unit_length(torch.cat(features).float()), torch.cat(position), torch.cat(places), torch.cat(labels)
 
 

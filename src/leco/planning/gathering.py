@@ -6,7 +6,7 @@ from torch import Tensor
 from leco.data.periods import Part
 from leco.data.samples import Samples
 from leco.experiments.material import Material
-from leco.ontology.evidence import Evidence
+from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.planning.features import Directions, Extractor, read_maps, read_rows
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
 
@@ -23,9 +23,12 @@ def gather_known(material: Material, extractor: Extractor, seed: int) -> tuple[K
         for part, chosen in parts
         if len(chosen.indices)
     ]
-    features, samples, pixels, labels = (torch.cat([rows[column] for _, rows in found]) for column in range(4))
+    columns = [torch.cat([rows[column] for _, rows in found]) for column in range(4)]
+    columns.append(torch.cat([torch.full((len(rows[1]),), part) for part, rows in found]))
+    # A newest mask may be void all over: that is no sample to learn from, or to look at.
+    kept = (columns[4] == HISTORY) | (columns[3] != UNLABELLED)
+    features, samples, pixels, labels, kinds = (column[kept] for column in columns)
     directions = Directions.of(features)
-    kinds = torch.cat([torch.full((len(rows[1]),), part) for part, rows in found])
     return Known(evidence, directions.project(features), samples, labels, kinds, pixels), directions
 
 

@@ -1,23 +1,24 @@
 """Tasks, labelling configuration and answers of Label Studio.
 
 Every task brings its own choices (a `Choices` tag with a `value`), so an old sample offers only what its old label
-leaves possible; "none of these" says that the old label was wrong.
+leaves possible; the last one, "none of these", says that the old label was wrong. It is not a `Choices` tag of its own:
+Label Studio refuses one that has a single choice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from leco.data.sources.label_studio import annotations, is_whole, minimal, read_tasks
 from leco.errors import LecoError
-from leco.ontology.files import read_json
 
 if TYPE_CHECKING:
     from leco.planning.batches import Question
 
 LOCAL_FILES = "/data/local-files/?d="  # where Label Studio serves files of its own disk
 DOUBT = "none of these"
-_LARGEST_FILE = 500_000_000
+CONTROL = "label"  # what the answers are called
 
 
 def tasks(questions: Sequence["Question"], kind: str, prefix: str, model: str) -> list[dict[str, Any]]:
@@ -25,19 +26,20 @@ def tasks(questions: Sequence["Question"], kind: str, prefix: str, model: str) -
     found = []
     for question in questions:
         asked = f"It was {question.old_label} ({question.old_version})." if question.old_label else "What is it?"
+        asked = "What is where?" if kind == "mask" else asked
         data: dict[str, Any] = {
             "sample": question.sample,
             "question": asked,
             "old_version": question.old_version,
             "old_label": question.old_label,
-            "choices": [{"value": name} for name in question.choices],
+            "choices": [{"value": name} for name in (*question.choices, *([] if kind == "mask" else [DOUBT]))],
         }
         if kind != "features":
             data["image"] = prefix + quote(question.sample)
         task: dict[str, Any] = {"data": data}
         if kind != "mask":  # a suggestion for a whole image is none for its pixels
             value = {"choices": [question.suggestion]}
-            result = [{"from_name": "label", "to_name": "object", "type": "choices", "value": value}]
+            result = [{"from_name": CONTROL, "to_name": "object", "type": "choices", "value": value}]
             task["predictions"] = [{"model_version": model, "score": question.probability, "result": result}]
         found.append(task)
     return found
@@ -47,68 +49,55 @@ def labelling_config(kind: str) -> str:
     """What annotators see: `kind` is image, features or mask."""
     shown = '<Text name="object" value="$sample"/>' if kind == "features" else '<Image name="object" value="$image"/>'
     answer = (
-        '<BrushLabels name="label" toName="object" value="$choices"/>'
+        f'<BrushLabels name="{CONTROL}" toName="object" value="$choices"/>'
         if kind == "mask"
-        else '<Choices name="label" toName="object" value="$choices" choice="single" showInline="true"/>'
+        else f'<Choices name="{CONTROL}" toName="object" value="$choices" choice="single" showInline="true"/>'
     )
-    lines = [
-        "<View>",
-        f"  {shown}",
-        '  <Header value="$question"/>',
-        f"  {answer}",
-        '  <Choices name="doubt" toName="object" choice="multiple">',
-        f'    <Choice value="{DOUBT}"/>',
-        "  </Choices>",
-        "</View>",
-    ]
+    lines = ["<View>", f"  {shown}", '  <Header value="$question"/>', f"  {answer}", "</View>"]
     return "\n".join(lines) + "\n"
 
 
 def read_export(path: Path) -> list[dict[str, str]]:
-    """Answers of a JSON export: sample, label, annotator, time, whether the old label was doubted, or all skipped.
-
-    One record for every annotation; `place` says which task it is from.
-    """
-    content = read_json(path, _LARGEST_FILE)
-    if not isinstance(content, list):
-        raise LecoError(f"{path}: is no JSON export of Label Studio: it must be a list of tasks")
+    """Answers of an export, JSON or JSON-MIN: one record for every annotation; `place` says which task it is from."""
     found = []
-    for number, task in enumerate(content, start=1):
-        try:
-            found += _answers_of(task, f"task {number}")
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise LecoError(f"{path}: task {number} is not as Label Studio writes it ({error!r})") from None
+    for number, task in enumerate(read_tasks(path), start=1):
+        place = f"task {number}"
+        data = task.get("data") if is_whole(task) else task
+        if not isinstance(data, Mapping) or not isinstance(data.get("sample"), str):
+            raise LecoError(
+                f"{path}: {place} is of no batch of `leco batch export`: its data have no `sample`; `leco init` reads "
+                "what was labelled otherwise"
+            )
+        made = list(annotations(path, place, task)) if is_whole(task) else [(task, minimal(task))]
+        for about, choices in made or [(task, {})]:
+            if _drawn(about.get("result")) or _drawn(about.get(CONTROL)):
+                raise LecoError(
+                    f"{path}: {place} was drawn: export masks as files, and give a CSV with a column `mask`"
+                )
+            found.append(_record(place, data["sample"], about, choices.get(CONTROL, set())))
     return found
 
 
-def _answers_of(task: dict[str, Any], place: str) -> list[dict[str, str]]:
-    sample = str(task["data"]["sample"])
-    found = []
-    for annotation in task.get("annotations", ()):
-        said: dict[str, list[str]] = {"label": [], "doubt": []}
-        for result in annotation["result"]:
-            if result.get("type") == "brushlabels":
-                raise ValueError("masks come back as files: give a CSV with a column `mask`")
-            if result.get("type") == "choices" and result.get("from_name") in said:
-                said[result["from_name"]] += [str(choice) for choice in result["value"]["choices"]]
-        if len(said["label"]) > 1:
-            raise ValueError(f"{len(said['label'])} classes are chosen where one is asked for")
-        found.append(
-            {
-                "place": place,
-                "sample": sample,
-                "label": next(iter(said["label"]), ""),
-                "annotator": _who(annotation.get("completed_by")),
-                "time": str(annotation.get("updated_at") or annotation.get("created_at") or ""),
-                "doubted": "yes" if said["doubt"] else "",
-                "skipped": "yes" if annotation.get("was_cancelled") else "",
-            }
-        )
-    return found
+def _record(place: str, sample: str, about: Mapping[str, Any], chosen: set[str]) -> dict[str, str]:
+    return {
+        "place": place,
+        "sample": sample,
+        "label": " + ".join(sorted(chosen)),
+        "annotator": _who(about.get("completed_by", about.get("annotator"))),
+        "time": str(about.get("updated_at") or about.get("created_at") or ""),
+    }
+
+
+def _drawn(regions: object) -> bool:
+    """Whether something was drawn, which choices do not say."""
+    return isinstance(regions, list) and any(
+        isinstance(region, Mapping) and (region.get("type") == "brushlabels" or "brushlabels" in region)
+        for region in regions
+    )
 
 
 def _who(completed_by: Any) -> str:
     """A number, or, in other exports, a table with an address."""
-    if isinstance(completed_by, dict):
+    if isinstance(completed_by, Mapping):
         return str(completed_by.get("email") or completed_by.get("id") or "")
     return "" if completed_by is None else str(completed_by)

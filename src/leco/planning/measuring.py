@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from leco.errors import LecoError
+from leco.ontology.evidence import UNLABELLED
 from leco.ontology.files import read_json, write_text
 from leco.planning.heads import fit_head, history_weight, logits
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
@@ -45,8 +47,8 @@ class Head:
 
     @classmethod
     def on(cls, known: Known, prior: float) -> "Head":
-        """The head for what is known."""
-        new, old = (int((known.part == part).sum()) for part in (NEWEST, HISTORY))
+        """The head for what is known; what has no label weighs nothing."""
+        new, old = (int(((known.part == part) & (known.labels != UNLABELLED)).sum()) for part in (NEWEST, HISTORY))
         return cls(known, prior, history_weight(new, old))
 
     @property
@@ -58,8 +60,14 @@ class Head:
         """The head for these samples, with the labels that are known of them."""
         known = self.known
         rows = known.rows(torch.cat([newest, history]))
+        rows = rows[known.labels[rows] != UNLABELLED]
         weights = torch.ones(len(rows)).masked_fill(known.part[rows] == HISTORY, self.history_weight)
         return fit_head(known.features[rows], known.labels[rows], weights, known.evidence, self.prior)
+
+    @cached_property
+    def of_all(self) -> Tensor:
+        """The head for everything that is known."""
+        return self.fit(self.known.samples(NEWEST), self.known.samples(HISTORY))
 
     def predict(self, newest: Tensor, history: Tensor, rows: Tensor) -> Tensor:
         """Learn from these samples; the likeliest class of each of these rows."""

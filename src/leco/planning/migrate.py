@@ -1,16 +1,16 @@
 """Labels carried over to a newer version: what needs nobody, and what needs an annotator."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from leco.data.cells import check_versions, encode_labels
+from leco.data.paths import sample_path
 from leco.data.problems import Problems
 from leco.data.table import Table, check_columns
-from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 
@@ -32,6 +32,9 @@ MEANING = {
 }
 WITHOUT_HUMAN = ("kept", "renamed", "replaced", "merged")
 WITH_HUMAN = ("split", "carved", "redrawn", "partly ended", "contradicting")
+
+
+Questions = dict[tuple[str, str], tuple[int, tuple[str, ...]]]  # version and class: how often, and the choices
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,9 @@ class Migration:
         found = Counter(self.kinds)
         return {kind: found[kind] for kind in (*WITHOUT_HUMAN, *WITH_HUMAN, *MEANING) if found[kind]}
 
-    def questions(self) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
+    def questions(self) -> Questions:
         """Old classes that need an annotator: how many rows, and what has to be offered; most rows first."""
-        found: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+        found: Questions = {}
         for place, (kind, fate) in enumerate(zip(self.kinds, self.fates, strict=True)):
             if kind in WITH_HUMAN and fate is not None:
                 key = (self.table["version"][place], self.table["label"][place])
@@ -69,28 +72,33 @@ class Migration:
 
     def migrated(self) -> Table:
         """All rows, and one more for every sample that is carried over; old labels stay."""
-        columns = {name: list(values) for name, values in self.table.columns.items()}
-        for sample, label in self.added.items():
-            row = {self.table.kind: sample, "label": label, "version": self.to}
-            for name, values in columns.items():
-                values.append(row.get(name, ""))
-        return Table(self.table.source, columns)
+        return with_rows(self.table, self.added, self.to)
+
+
+def with_rows(table: Table, added: Mapping[str, str], version: str) -> Table:
+    """The table with one more row for each sample: its label, or its mask, under a version."""
+    columns = {name: list(values) for name, values in table.columns.items()}
+    for sample, label in added.items():
+        row = {table.kind: sample, table.target: label, "version": version}
+        for name, values in columns.items():
+            values.append(row.get(name, ""))
+    return Table(table.source, columns)
 
 
 def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
     """Look at every label of a manifest."""
-    _check(table, ontology)
+    check_rows(table, ontology)
     last = ontology.position(to)
     fates = {
         (version.name, index): fate
-        for position, version in enumerate(ontology.versions[:last])
-        for index, fate in enumerate(_fates(ontology, version.name, to))
+        for version in ontology.versions[:last]
+        for index, fate in enumerate(fates_of(ontology, version.name, to))
     }
     codes = [  # also of classes that were removed
         ontology[version].index(label) if label else NO_LABEL
         for version, label in zip(table["version"], table["label"], strict=True)
     ]
-    samples, versions = table[table.kind], table["version"]
+    samples, versions = [sample_path(sample, table.kind) for sample in table[table.kind]], table["version"]
     there = {
         sample for sample, version, code in zip(samples, versions, codes, strict=True) if version == to and code >= 0
     }
@@ -118,19 +126,19 @@ def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
     return found
 
 
-def _check(table: Table, ontology: Ontology) -> None:
+def check_rows(table: Table, ontology: Ontology) -> None:
+    """Refuse a manifest with unknown columns, versions or labels."""
     problems = Problems(Path(table.source), rows=len(table))
     problems.extend(check_columns(table))
     problems.raise_any()
-    if table.target == "mask":
-        raise LecoError(f"{table.source}: holds masks; what is carried over are labels of whole samples")
     problems.extend(check_versions(table, ontology))
     wrong = encode_labels(table, ontology)[1]
     problems.extend(problem for problem in wrong if problem.kind != "impossible label")  # counted as removed
     problems.raise_any()
 
 
-def _fates(ontology: Ontology, old: str, new: str) -> Iterable[Fate]:
+def fates_of(ontology: Ontology, old: str, new: str) -> Iterable[Fate]:
+    """What became of each class of a version, in order."""
     transition = ontology.transition(new, old)
     children = transition.sparse.tocsc()
     ignored, removed = ontology.ended(old, new)

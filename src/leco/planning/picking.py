@@ -10,13 +10,11 @@ from leco.data.periods import seeded
 from leco.errors import LecoError, nearest
 from leco.methods.refinement import condition
 from leco.planning.heads import logits
-from leco.planning.known import HISTORY, NEWEST
 from leco.planning.shares import share_out
 
 if TYPE_CHECKING:
-    from leco.planning.known import Known
     from leco.planning.measuring import Head
-    from leco.planning.preparing import Prepared
+    from leco.planning.preparing import Ground
 
 CRITERIA = ("random", "uncertain", "diverse", "balanced", "mixed")
 MEANING = {
@@ -28,15 +26,15 @@ MEANING = {
 }
 
 
-def pick(prepared: "Prepared", count: int, criterion: str) -> Tensor:
+def pick(ground: "Ground", count: int, criterion: str) -> Tensor:
     """Samples to relabel: each old class in proportion to how many it has, and within it by the criterion."""
     if criterion not in CRITERIA:
         raise LecoError(f"{criterion!r} is no criterion{nearest(criterion, CRITERIA)}")
-    known, history = prepared.known, prepared.known.history
+    known, history = ground.known, ground.known.history
     pool = history.relabellable
     labels, counts = history.label[pool].unique(return_counts=True)  # type: ignore[no-untyped-call]
-    suggestion, features = suggestions(known, prepared.head, history.samples[pool])
-    generator = seeded(1_000_003 * prepared.seed + 7)
+    suggestion, features = suggestions(ground.head, history.samples[pool])
+    generator = seeded(1_000_003 * ground.seed + 7)
     have = known.labelled.clone()
     picked = []
     for label, share in zip(labels.tolist(), share_out(count, counts), strict=True):
@@ -47,25 +45,25 @@ def pick(prepared: "Prepared", count: int, criterion: str) -> Tensor:
     return history.samples[pool[torch.cat(picked)]] if picked else history.samples[:0]
 
 
-def pick_unlabelled(prepared: "Prepared", count: int, criterion: str) -> Tensor:
+def pick_unlabelled(ground: "Ground", count: int, criterion: str) -> Tensor:
     """Unlabelled samples to label, by the same criterion."""
-    known, history = prepared.known, prepared.known.history
+    known, history = ground.known, ground.known.history
     pool = history.unlabelled
     count = min(count, len(pool))
     if not count:
         return history.samples[:0]
-    suggestion, features = suggestions(known, prepared.head, history.samples[pool])
-    generator = seeded(1_000_003 * prepared.seed + 11)
+    suggestion, features = suggestions(ground.head, history.samples[pool])
+    generator = seeded(1_000_003 * ground.seed + 11)
     chosen = _CHOOSERS[criterion](suggestion, features, known.labelled, count, generator)
     found: Tensor = history.samples[pool[chosen]]
     return found
 
 
-def suggestions(known: "Known", head: "Head", samples: Tensor) -> tuple[Tensor, Tensor]:
+def suggestions(head: "Head", samples: Tensor) -> tuple[Tensor, Tensor]:
     """(n, c) what the head says of samples given their old labels, and (n, d) features; means over their rows."""
-    weights = head.fit(known.samples(NEWEST), known.samples(HISTORY))
+    known = head.known
     rows = known.rows(samples)
-    posterior = condition(logits(weights, known.features[rows]), known.evidence.gather(known.labels[rows])).double()
+    posterior = condition(logits(head.of_all, known.features[rows]), known.evidence.gather(known.labels[rows])).double()
     order, position = samples.sort()[1], torch.searchsorted(samples.sort()[0], known.sample[rows])
     place = order[position]
     counts = torch.bincount(place, minlength=len(samples)).clamp(min=1)[:, None]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ ASSUMES_PIXELS = "whole images are annotated, at one price; a class counts an im
 def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> dict[str, Any]:
     """Choose, and say it all: see docs/planning.md for what stands where."""
     check(budget, costs)
-    known, curves = prepared.known, prepared.curves
+    known, curves = prepared.ground.known, prepared.curves
     choice = choose(known, curves, budget, costs)
     if choice is None:
         cheapest = min([costs.new + costs.collect, *_each(known, costs).tolist()])
@@ -49,11 +48,11 @@ def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> d
     return {
         "format": FORMAT,
         "source": source,
-        "data": prepared.material.name,
-        "task": prepared.material.task,
-        "versions": list(prepared.material.versions),
-        "seed": prepared.seed,
-        "features": prepared.extractor.name,
+        "data": prepared.ground.material.name,
+        "task": prepared.ground.material.task,
+        "versions": list(prepared.ground.material.versions),
+        "seed": prepared.ground.seed,
+        "features": prepared.ground.extractor.name,
         "training": "full" if prepared.full else "head",
         "draws": prepared.draws,
         "budget": budget,
@@ -81,7 +80,7 @@ def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> d
         "assumes": [
             *ASSUMES,
             *([] if prepared.full else [ASSUMES_HEAD]),
-            *([ASSUMES_PIXELS] if prepared.material.task == "segmentation" else []),
+            *([ASSUMES_PIXELS] if prepared.ground.material.task == "segmentation" else []),
         ],
     }
 
@@ -89,7 +88,7 @@ def make_plan(prepared: Prepared, budget: float, costs: Costs, source: str) -> d
 def save_plan(prepared: Prepared, plan: dict[str, Any]) -> Path:
     """Keep a plan beside its measurements, where reports find it."""
     key = json.dumps([plan["budget"], plan["costs"], plan["training"], plan["draws"]])
-    path = prepared.folder / f"plan-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
+    path = prepared.ground.folder / f"plan-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
     write_text(path, json.dumps(plan, ensure_ascii=False, indent=1) + "\n")
     return path
 
@@ -161,7 +160,10 @@ def read_plan(path: Path) -> dict[str, Any]:
     found = read_json(path, _LARGEST_FILE)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise LecoError(f"{path}: is no plan of this version of leco; make it anew with `leco plan`")
-    numbers = [found.get("budget"), *(found.get("chosen", {}).get(key) for key in ("new", "relabel", "macc"))]
-    if not all(isinstance(value, int | float) and math.isfinite(value) and value >= 0 for value in numbers):
-        raise LecoError(f"{path}: is no plan: it lacks its budget, or what was chosen")
+    chosen, versions = found.get("chosen"), found.get("versions")
+    counts = [found.get("seed"), *(chosen.get(key) for key in ("new", "relabel"))] if isinstance(chosen, dict) else []
+    if not counts or not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+        raise LecoError(f"{path}: is no plan: it lacks its seed, or how many samples were chosen")
+    if not isinstance(versions, list):
+        raise LecoError(f"{path}: is no plan: it lacks its versions")
     return found

@@ -11,7 +11,7 @@ import torch
 from leco.errors import LecoError
 from leco.experiments.config import Experiment
 from leco.experiments.material import Material
-from leco.experiments.running import Machine, Watch
+from leco.experiments.running import Machine, Stopped, Watch
 from leco.experiments.store import Store
 from leco.ontology.files import read_json, write_text
 from leco.planning.curves import Curves, fit_curves
@@ -28,19 +28,44 @@ _LARGEST_FILE = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """What a plan is made of, for any budget and costs."""
+class Ground:
+    """Frozen features of all samples, what is known of them, and the head that suggests labels."""
 
     material: Material
     known: Known
-    curves: Curves
     extractor: Extractor
     directions: Directions
-    head: Head  # on frozen features: what suggests labels
+    head: Head
+    seed: int
+    folder: Path  # of what is kept
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a plan is made of, for any budget and costs."""
+
+    ground: Ground
+    curves: Curves
     full: bool
     draws: int
-    seed: int
-    folder: Path
+
+
+def find_ground(
+    wanted: Experiment, material: Material, runs: Path, machine: Machine, watch: Watch, backbone: str | None = None
+) -> Ground:
+    """Read the features, and find the head for them: all that a batch needs."""
+    seed = wanted.seed
+    extractor = find_extractor(wanted, material, Store(runs), backbone, machine, watch)
+    known, directions = gather_known(material, extractor, seed)
+    _check_enough(known, material)
+    key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
+    folder = runs / "plans" / hashlib.sha256(key.encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
+    head = Head.on(known, _prior(known, seed, folder / "prior.json"))
+    return Ground(material, known, extractor, directions, head, seed, folder)
 
 
 def prepare(
@@ -55,23 +80,20 @@ def prepare(
     tick: Callable[[], object] = lambda: None,
 ) -> Prepared:
     """Measure the learning curves, or take what was measured before from `runs/plans`."""
-    store, seed = Store(runs), wanted.seed
-    extractor = find_extractor(wanted, material, store, backbone, machine, watch)
-    known, directions = gather_known(material, extractor, seed)
-    _check_enough(known, material)
-    key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
-    folder = runs / "plans" / hashlib.sha256(key.encode()).hexdigest()[:16]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
-    head = Head.on(known, _prior(known, seed, folder / "prior.json"))
-    learner: Learner = FullTraining(wanted, material, known, store, machine, watch) if full else head
-    curves = fit_curves(known, measure(known, learner, draws, seed, folder, tick), seed)
+    ground = find_ground(wanted, material, runs, machine, watch, backbone)
+    known, seed = ground.known, ground.seed
+    learner: Learner = FullTraining(wanted, material, known, Store(runs), machine, watch) if full else ground.head
+
+    def fitted() -> None:
+        tick()
+        if machine.stop():
+            raise Stopped
+
+    curves = fit_curves(known, measure(known, learner, draws, seed, ground.folder, fitted), seed)
     if material.evaluated:  # of Mapillary's classes, not all count
         counts = torch.tensor([name in material.evaluated for name in known.evidence.ontology.newest.handles])
         curves = replace(curves, observed=curves.observed & counts)
-    return Prepared(material, known, curves, extractor, directions, head, full, draws, seed, folder)
+    return Prepared(ground, curves, full, draws)
 
 
 def _check_enough(known: Known, material: Material) -> None:

@@ -12,7 +12,5 @@ from leco.planning.preparing import Prepared, prepare
 def prepared(folder: Path, runs: Path | None = None, **options: Any) -> Prepared:
     """Measure what `leco plan` would."""
     wanted = experiment(str(folder / "experiment.yaml"), {}, {})
-    options = {"draws": 5} | options
-    return prepare(
-        wanted, make_material(wanted, folder), runs or folder / "runs", Machine(), lambda *_: None, **options
-    )
+    options = {"draws": 5, "machine": Machine(), "watch": lambda *_: None} | options
+    return prepare(wanted, make_material(wanted, folder), runs or folder / "runs", **options)

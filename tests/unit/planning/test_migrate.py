@@ -75,5 +75,18 @@ def test_the_command_counts_and_writes(street, tmp_path):
     assert (told["without_annotator"], told["with_annotator"]) == (1, 2)
     assert told["questions"] == [{"version": "v1", "class": "bus", "rows": 2, "choices": ["school-bus", "city-bus"]}]
     assert_refused([*call[:-1], "v9"], "'v9' is not a version of street", tmp_path)
-    (tmp_path / "masks.csv").write_text("image,mask,version\na.png,b.png,v1\n")
-    assert_refused(["ontology", "migrate", "masks.csv", *call[3:]], "holds masks", tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    assert_refused([*call, "-o", "elsewhere/labels.csv"], "write it there, or say --root", tmp_path)
+
+
+def test_manifests_of_every_format_are_carried_over_alike(street, tmp_path):
+    street.save(tmp_path / "ontology.yaml")
+    (tmp_path / "labels.csv").write_text("image,label,version\n./a.png,car,v1\na.png,automobile,v2\nb.png,car,v1\n")
+    source = "labels.csv"
+    for name in ("a.jsonl", "b.parquet", "c.csv"):
+        call = ["ontology", "migrate", source, "--ontology", "ontology.yaml", "--to", "v2", "-o", name]
+        told = leco(*call, cwd=tmp_path)
+        more = 1 if source == "labels.csv" else 0  # ./a.png is a.png, which has a label of v2 already
+        assert f"wrote {name}, with {more} more rows" in told.stdout, told.stderr
+        source = name
+    assert (tmp_path / "c.csv").read_text() == (tmp_path / "labels.csv").read_text() + "b.png,automobile,v2\n"

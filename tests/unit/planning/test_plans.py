@@ -8,6 +8,7 @@ from tests.unit.planning.conftest import HISTORY, UNLABELLED
 from tests.unit.planning.prepared import prepared
 
 from leco import LecoError
+from leco.experiments.running import Machine
 from leco.planning import measuring
 from leco.planning.choice import choose
 from leco.planning.costs import Costs
@@ -65,6 +66,24 @@ def test_a_plan_that_was_stopped_goes_on_where_it_was(own, monkeypatch):
 
 
 @pytest.mark.usefixtures("few_levels")
+def test_asked_to_stop_it_stops_after_the_fit_at_hand(own):
+    asked = iter([False, True])
+    with pytest.raises(KeyboardInterrupt):
+        prepared(own, machine=Machine(stop=lambda: next(asked)))
+    assert len(list((own / "runs" / "plans").rglob("0-*.json"))) == 2
+
+
+@pytest.mark.usefixtures("few_levels")
+def test_samples_without_a_label_weigh_nothing(own):
+    lines = (own / "labels.csv").read_text().splitlines()
+    without = [line for line in lines if ",,," not in line]
+    assert len(without) == len(lines) - UNLABELLED
+    weight = prepared(own).ground.head.history_weight
+    (own / "labels.csv").write_text("\n".join(without) + "\n")
+    assert prepared(own).ground.head.history_weight == weight
+
+
+@pytest.mark.usefixtures("few_levels")
 def test_the_test_split_is_never_read(own):
     before = make_plan(prepared(own, own / "a"), 40, Costs(), "x")
     text = (own / "labels.csv").read_text()
@@ -75,18 +94,18 @@ def test_the_test_split_is_never_read(own):
 
 def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(planned):
     found = planned
-    cheap, dear = (choose(found.known, found.curves, 40, Costs(1.0, cost)) for cost in (0.1, 5.0))
+    cheap, dear = (choose(found.ground.known, found.curves, 40, Costs(1.0, cost)) for cost in (0.1, 5.0))
     assert cheap.best.mixture.relabel == HISTORY
     assert dear.best.mixture.kind == "label-new"
-    worth = break_even(found.known, found.curves, 40)
+    worth = break_even(found.ground.known, found.curves, 40)
     assert 0 < worth[1] <= worth[0] <= worth[2] <= 1.5
 
 
 def test_relabelling_moves_a_label_and_labelling_adds_one(planned):
     found = planned
-    new, old = (choice for choice in mixtures(found.known, 40, Costs(1.0, 1.0)) if choice.kind != "mixture")
+    new, old = (choice for choice in mixtures(found.ground.known, 40, Costs(1.0, 1.0)) if choice.kind != "mixture")
     today = found.curves.today
-    after_new, after_old = (labels_after(found.known, today, mixture) for mixture in (new, old))
+    after_new, after_old = (labels_after(found.ground.known, today, mixture) for mixture in (new, old))
     torch.testing.assert_close(after_new.new.sum() - today.new.sum(), torch.tensor(40.0).double())
     torch.testing.assert_close(after_old.new.sum() - today.new.sum(), torch.tensor(40.0).double())
     torch.testing.assert_close(after_new.old, today.old)
@@ -109,7 +128,7 @@ def test_too_few_labels_are_refused(own):
 @pytest.mark.usefixtures("few_levels")
 def test_what_was_measured_is_refused_when_damaged(own):
     found = prepared(own)
-    next(found.folder.glob("0-*.json")).write_text('{"right": "01"}')
+    next(found.ground.folder.glob("0-*.json")).write_text('{"right": "01"}')
     with pytest.raises(LecoError, match="is damaged; delete it"):
         prepared(own)
 

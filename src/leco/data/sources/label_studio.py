@@ -1,4 +1,7 @@
-"""Exports of Label Studio (JSON and JSON-MIN) whose images were given one of several choices."""
+"""Exports of Label Studio (JSON and JSON-MIN) whose images were given one of several choices.
+
+What such a file looks like is said here once: `leco.planning.label_studio` reads the answers to own batches with it.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,11 +78,9 @@ class _Tasks:
 
     @classmethod
     def read(cls, path: Path, options: Options) -> "_Tasks":
-        tasks = read_json(path, LARGEST_FILE)
-        if not isinstance(tasks, list) or not tasks or not all(isinstance(task, Mapping) for task in tasks):
-            raise LecoError(f"{path}: is not an export of Label Studio, a list of tasks")
-        whole = any("annotations" in task or "completions" in task for task in tasks)
-        made = [_made(path, number, task) if whole else _minimal(task) for number, task in enumerate(tasks)]
+        tasks = read_tasks(path)
+        whole = any(is_whole(task) for task in tasks)
+        made = [_made(path, number, task) if whole else minimal(task) for number, task in enumerate(tasks)]
         data = [task["data"] if whole and isinstance(task.get("data"), Mapping) else task for task in tasks]
         image = _image_key(path, data, options.path_column)
         return cls(path, data, made, image, _control(path, made, image, options.label_column))
@@ -93,17 +94,39 @@ class _Tasks:
             yield reference, controls.get(self.control, set())
 
 
-def _made(path: Path, number: int, task: Mapping[str, Any]) -> dict[str, set[str]]:
-    """By control, the choices in all annotations of a task that were not skipped."""
-    found: dict[str, set[str]] = {}
-    annotations = task.get("annotations", task.get("completions", []))
-    for annotation in _listed(path, f"task {number}", annotations):
-        if annotation.get("was_cancelled"):
-            continue
-        for result in _listed(path, f"task {number}: annotations", annotation.get("result", [])):
+def read_tasks(path: Path) -> list[Mapping[str, Any]]:
+    """The tasks of an export."""
+    tasks = read_json(path, LARGEST_FILE)
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(task, Mapping) for task in tasks):
+        raise LecoError(f"{path}: is not an export of Label Studio, a list of tasks")
+    return tasks
+
+
+def is_whole(task: Mapping[str, Any]) -> bool:
+    """Whether a task is of JSON, not of JSON-MIN."""
+    return "annotations" in task or "completions" in task
+
+
+def annotations(
+    path: Path, place: str, task: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], dict[str, set[str]]]]:
+    """Every annotation of a whole task, and by control the choices in it; none where it was skipped."""
+    for annotation in _listed(path, place, task.get("annotations", task.get("completions", []))):
+        found: dict[str, set[str]] = {}
+        results = [] if annotation.get("was_cancelled") else annotation.get("result", [])
+        for result in _listed(path, f"{place}: annotations", results):
             if result.get("type") == "choices":
                 name = result.get("from_name")
                 found.setdefault(name if isinstance(name, str) else "", set()).update(_chosen(result.get("value")))
+        yield annotation, found
+
+
+def _made(path: Path, number: int, task: Mapping[str, Any]) -> dict[str, set[str]]:
+    """By control, the choices in all annotations of a task."""
+    found: dict[str, set[str]] = {}
+    for _, choices in annotations(path, f"task {number}", task):
+        for name, chosen in choices.items():
+            found.setdefault(name, set()).update(chosen)
     return found
 
 
@@ -113,7 +136,7 @@ def _listed(path: Path, place: str, records: object) -> list[Mapping[str, Any]]:
     return records
 
 
-def _minimal(task: Mapping[str, Any]) -> dict[str, set[str]]:
+def minimal(task: Mapping[str, Any]) -> dict[str, set[str]]:
     """By key, what may be choices in a task of JSON-MIN, which does not say what is data and what is a label."""
     found = {key: _chosen(value) for key, value in task.items() if key not in _ABOUT}
     return {key: choices for key, choices in found.items() if choices}
