@@ -5,11 +5,15 @@ Class c has E labels: its newest ones, n, and old ones, m, which are worth less.
     added      E = n + worth m
     multiplied E = n^(1 - worth) (n + m)^worth      the coarse distinction is learnt from all, the fine from the new
 
-With u = E / (E of today), accuracy is a + b (1 - u^-power) / power: a power law that is a today and has the slope b
-per unit of log u; power 0 is a + b log u. `kind`, `worth` and `power` are shared by all classes, and drawn by how well
-they fit the mean, by least squares in which what is nearest to today counts most; a and b are a class's own, drawn
-towards the mean as far as its own data are too few (empirical Bayes). All of it is repeated on bootstrap samples of the
-rows that were looked at.
+With x = log (E / E of today), accuracy is a + b f(x), a today, and b its slope there. Two ways in which f may bend:
+
+    power law  f = (1 - exp(-power x)) / power           x itself for power 0
+    S          f = sigmoid(power (x - centre)), so shifted and scaled that f(0) = 0 and f'(0) = 1
+
+A power law that does not bend where it was measured never will; an S does, having a floor and a ceiling. What all
+classes share (kind, worth, power, centre) is drawn by how well it fits the mean, by least squares in which what is
+nearest to today counts most; a and b are a class's own, drawn towards the mean as far as its own data are too few
+(empirical Bayes). All of it is repeated on bootstrap samples of the rows that were looked at.
 """
 
 import math
@@ -27,9 +31,11 @@ from leco.planning.measuring import Measured
 KINDS = ("added", "multiplied")
 WORTHS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 POWERS = (0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.5)
+S_POWERS = (1.0, 1.5, 2.0)
+S_CENTRES = (-1.0, -0.5, 0.0)  # where it is steepest: at 37, 61 or 100 % of today's labels
 REPEATS = 400
 _LEAST_ERROR = 0.005  # of a mean accuracy, however well a curve fits
-_FITTED = 5  # kind, worth, power, level and slope
+_FITTED = 5  # kind, worth, bend, level and slope
 _FEWEST = 0.5  # labels of a class that has none
 
 
@@ -55,16 +61,22 @@ class Shape:
     kind: str
     worth: float
     power: float
+    centre: float | None = None  # of an S; None for a power law
 
     def progress(self, labels: Labels, today: Labels) -> Tensor:
         """(c,) how far along its curve each class is: 0 today."""
         ratio = (labels.effective(self.kind, self.worth) / today.effective(self.kind, self.worth)).log()
+        if self.centre is not None:
+            start = 1 / (1 + math.exp(self.power * self.centre))
+            return (torch.sigmoid(self.power * (ratio - self.centre)) - start) / (self.power * start * (1 - start))
         return ratio if self.power == 0 else -torch.expm1(-self.power * ratio) / self.power
 
 
 SHAPES = tuple(
-    Shape(kind, worth, power)
-    for kind, worth, power in product(KINDS, WORTHS, POWERS)
+    Shape(kind, worth, power, centre)
+    for kind, worth, (power, centre) in product(
+        KINDS, WORTHS, [*product(POWERS, [None]), *product(S_POWERS, S_CENTRES)]
+    )
     if worth > 0 or kind == KINDS[0]  # both are the same without worth
 )
 
@@ -187,7 +199,7 @@ def _fit_means(means: Tensor, along_sl: Tensor, near: Tensor, seed: int) -> tupl
 def _drawn(errors: Tensor, freedom: int, seed: int) -> Tensor:
     """One shape for each repeat, drawn by how well it fits: the best one alone would seem surer than it is.
 
-    A curve that has not begun to flatten where it was measured fits best with power 0, and flattens beyond.
+    Where a curve has not begun to flatten where it was measured, power 0 and the lower half of an S fit alike.
     """
     variance = (errors.amin(dim=0) / freedom).clamp(min=_LEAST_ERROR**2)
     luck = torch.rand(errors.shape, generator=seeded(seed + 2), dtype=torch.double).clamp(min=1e-12)
