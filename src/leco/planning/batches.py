@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from leco.data.manifest import Manifest
+from leco.data.mask_files import decode_mask
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED
 from leco.ontology.files import write_text
@@ -46,7 +48,7 @@ def make_batch(ground: Ground, manifest: Manifest, new: int, relabel: int, crite
     if not len(samples):
         raise LecoError("there is nothing to export: no sample to relabel, and none that is unlabelled")
     said, _ = suggestions(ground.head, samples)
-    options = _choices(known, samples)
+    options = [_choices(known, manifest, sample) for sample in samples.tolist()]
     handles = known.evidence.ontology.newest.handles
     if DOUBT in handles:
         raise LecoError(f"a class is called {DOUBT!r}, which is how annotators say that an old label is wrong")
@@ -70,14 +72,15 @@ def make_batch(ground: Ground, manifest: Manifest, new: int, relabel: int, crite
     return found
 
 
-def _choices(known: Known, samples: Tensor) -> list[list[int]]:
-    """The newest classes that each sample may show; of an image with masks, all that any pixel may be."""
-    found = []
-    for sample in samples.tolist():
-        labels: Tensor = known.labels[known.sample == sample].unique()  # type: ignore[no-untyped-call]
-        possible = (known.evidence.gather(labels) > -torch.inf).any(dim=0)
-        found.append(possible.nonzero().flatten().tolist())
-    return found
+def _choices(known: Known, manifest: Manifest, sample: int) -> list[int]:
+    """The newest classes that a sample may show; of an image with masks, all that any labelled pixel may be."""
+    labels: Tensor = known.labels[known.sample == sample].unique()  # type: ignore[no-untyped-call]
+    version = "" if labels.tolist() == [UNLABELLED] else known.name(int(labels.max()))[0]
+    if manifest.masks and version:  # what is known of are only some of its pixels
+        shown = np.unique(decode_mask(manifest.root / manifest.masks[version][sample]))
+        labels = known.evidence.ids(torch.from_numpy(shown[shown >= 0]), version)
+    possible = (known.evidence.gather(labels) > -torch.inf).any(dim=0)
+    return possible.nonzero().flatten().tolist()  # type: ignore[no-any-return]
 
 
 def write_batch(

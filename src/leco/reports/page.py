@@ -81,7 +81,7 @@ def to_html(report: Report) -> str:
 
 def _cost_curve(plan: PlanPart) -> Figure:
     caption = (
-        "Bands: 90 % intervals of one training. best: the mixture with the highest expected accuracy at each cost."
+        "best: the mixture with the highest expected accuracy at each cost; band: its 90 % interval, of one training."
     )
     return Figure("Cost against expected accuracy", caption, _svg(plots.costs(plan.curve, plan.chosen)))
 

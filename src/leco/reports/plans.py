@@ -66,7 +66,7 @@ def _part(plan: Mapping[str, Any]) -> PlanPart:
     for point in plan["curve"]:
         curve.setdefault(str(point["strategy"]), []).append(_point(point))
     return PlanPart(
-        f"What to annotate next: {plan['data']}",
+        f"What to annotate next: {plan['data']}, budget {_number(plan['budget']):,g}",
         tuple(_facts(plan)),
         curve,
         _point(plan["chosen"]),
@@ -99,22 +99,26 @@ def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
     prices = f"a new label {new:g}, relabelling {relabel}{derived}, collecting {collect:g}"
     rivals = ", ".join(map(str, plan["rivals"]))
     verdict = "decided at 90 %" if plan["decided"] else f"not decided: {rivals} may be as good"
+    verdict = verdict if int(now["relabellable"]) else "nothing could be relabelled"
     counts = f"label {int(chosen['new']):,} new ({int(chosen['collect']):,} to be collected), relabel"
     there = f"{int(now['newest']):,} newest labels, {int(now['relabellable']):,} samples to relabel"
     facts = [
-        ("budget", f"{_number(plan['budget']):g}; {prices}"),
+        ("costs", prices),
         ("there are", f"{there}, {int(now['unlabelled']):,} unlabelled"),
         ("chosen", f"{chosen['kind']}: {counts} {int(chosen['relabel']):,}; {verdict}"),
         ("expected", f"mAcc {_spelled(chosen)}, now {_spelled(now)}"),
     ]
     if plan["break_even"] is not None:
         worth = {key: _number(plan["break_even"][key]) for key in ("ratio", "low", "high")}
-        text = f"relabelling pays below {worth['ratio']:.2f} of a new label ({worth['low']:.2f} to {worth['high']:.2f})"
+        text = (
+            f"relabelling pays below {worth['ratio']:.2f} of a new label, collected "
+            f"({worth['low']:.2f} to {worth['high']:.2f})"
+        )
         facts.append(("break-even", text))
     training = "real training" if plan["training"] == "full" else "a linear head on them"
     how = f"{int(plan['draws'])} draws, seed {int(plan['seed'])}"
     facts.append(("measured with", f"{plan['features']}; {training}; {how}"))
-    return facts + [("assumes", str(line)) for line in plan["assumes"]]
+    return [*facts, ("assumes", "; ".join(map(str, plan["assumes"])))]
 
 
 def _spelled(found: Mapping[str, Any]) -> str:

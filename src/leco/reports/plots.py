@@ -18,6 +18,7 @@ _STYLE = (
     "text{font-family:system-ui,sans-serif}</style>"
 )
 _WIDTH = 6.4
+BEST = "best"  # what a plan calls the mixture with the highest expected accuracy
 
 
 def curves(lines: Mapping[str, Sequence[Point]], ylabel: str, percent: bool = True) -> str:
@@ -98,16 +99,20 @@ def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
 
 
 def costs(lines: Mapping[str, Sequence[PlanPoint]], chosen: PlanPoint) -> str:
-    """Cost against expected accuracy with its interval, a line for each strategy, and the chosen point."""
+    """Cost against expected accuracy, a line for each strategy, the interval of the best one, and the chosen point."""
     figure, axes = _figure(3.4)
     for number, (name, points) in enumerate(lines.items()):
         ordered = sorted(points, key=lambda point: point.cost)
-        x = [point.cost for point in ordered]
-        _line(axes, number, x, [100 * point.macc for point in ordered], name)
-        low, high = ([100 * getattr(point, end) for point in ordered] for end in ("low", "high"))
-        axes.fill_between(x, low, high, color=_COLOURS[number % 6], alpha=0.12, linewidth=0)
+        x, y = [point.cost for point in ordered], [100 * point.macc for point in ordered]
+        if name == BEST:  # broad, and below the others: it often is one of them
+            low, high = ([100 * getattr(point, end) for point in ordered] for end in ("low", "high"))
+            axes.fill_between(x, low, high, color=_COLOURS[number % 6], alpha=0.15, linewidth=0)
+            axes.plot(x, y, color=_COLOURS[number % 6], linewidth=6, alpha=0.45, zorder=1.5, label=name)
+        else:
+            _line(axes, number, x, y, name)
     ring = {"marker": "o", "markersize": 13, "markerfacecolor": "none", "markeredgecolor": _INK, "linestyle": "none"}
     axes.plot([chosen.cost], [100 * chosen.macc], markeredgewidth=1.6, label="chosen", **ring)
+    axes.xaxis.set_major_formatter("{x:,.0f}" if max(axes.get_xlim()) > 10 else "{x:g}")
     axes.set_xlabel("cost")
     axes.set_ylabel("expected mAcc, %")
     _legend(figure, axes)
@@ -143,7 +148,8 @@ def _figure(height: float) -> tuple[Any, Any]:
 def _legend(figure: Any, axes: Any) -> None:
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        columns = 1 if max(map(len, names)) > 30 and len(names) > 2 else min(3, len(names))
+        most = 4 if sum(map(len, names)) < 45 else 3
+        columns = 1 if max(map(len, names)) > 30 and len(names) > 2 else min(most, len(names))
         options = {"ncols": columns, "frameon": False, "labelcolor": _INK, "fontsize": 9}
         figure.legend(handles, names, loc="outside upper left", **options)
 
