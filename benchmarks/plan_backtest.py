@@ -28,6 +28,7 @@ from leco.experiments.config import experiment
 from leco.experiments.material import Material, make_material
 from leco.experiments.running import Machine
 from leco.models.wide_resnet import WideResNet
+from leco.ontology.evidence import UNLABELLED
 from leco.planning import preparing
 from leco.planning.choice import choose
 from leco.planning.costs import Costs
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--stage", type=Path, help="folder with model.safetensors of a WRN-16-1")
+    parser.add_argument("--backbone", help="as that of `leco plan`: a timm model, or pixels")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -121,7 +123,9 @@ def prepared_with(options: argparse.Namespace, wanted: Any, material: Material) 
     if options.stage:
         extractor = stored(options.stage, material)
         preparing.find_extractor = lambda *_: extractor  # type: ignore[assignment]
-    return preparing.prepare(wanted, material, options.runs, Machine(), lambda *_: None, draws=options.draws)
+    return preparing.prepare(
+        wanted, material, options.runs, Machine(), lambda *_: None, options.backbone, draws=options.draws
+    )
 
 
 def stored(stage: Path, material: Material) -> Extractor:
@@ -169,8 +173,9 @@ class Truth:
         zeros = torch.zeros(len(samples), dtype=torch.int64)
         tested = Part(newest, torch.arange(len(material.test)))
         test = rows_of(material, material.test, tested, evidence, prepared.ground.extractor, prepared.ground.seed)
-        classes = test[3] - evidence.offsets[newest]
-        projected = prepared.ground.directions.project(test[0])
+        seen = test[3] != UNLABELLED  # a mask may be void all over
+        classes = test[3][seen] - evidence.offsets[newest]
+        projected = prepared.ground.directions.project(test[0][seen])
         return cls(prepared, Known(evidence, features, samples, labels, zeros, zeros), reserve, (projected, classes))
 
     def macc(self, mixture: Mixture) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leco.cli.tables import print_table
+from leco.errors import LecoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +77,8 @@ def plan(
 
     costs = Costs(cost_new, cost_relabel, cost_collect)
     check(budget, costs)
+    if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):  # known before it takes long
+        raise LecoError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}; name a file")
     wanted, material = asked_for(source, seed, size, training, settings, data)
     try:
         with machine() as here, _progress(draws) as tick:

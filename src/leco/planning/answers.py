@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from leco.data.feature_files import inspect_features, parse_features
 from leco.data.manifest import build_manifest
 from leco.data.paths import look, normalise, sample_path
 from leco.data.problems import Fault
@@ -26,6 +27,7 @@ KINDS = {
     BAD_MASK: "the mask cannot be read, or does not fit its image, or shows no class of the newest version",
     "no such sample": "neither the manifest nor its folder has this file",
 }
+_MOST_OTHERS = 5
 _TIMES = ("time", "updated_at", "created_at")  # our own name for it, and those of Label Studio
 
 
@@ -102,9 +104,9 @@ def take_answers(manifest: Table, ontology: Ontology, root: Path, answers: Seque
     newest = ontology.newest
     for path, same in given.items():
         meant = [a.label if manifest.target == "mask" else newest.handles[newest.index(a.label)] for a in same]
-        if len(set(meant)) > 1:
+        if len(distinct := list(dict.fromkeys(meant))) > 1:
             for answer, label in zip(same, meant, strict=True):
-                others = " and ".join(repr(other) for other in dict.fromkeys(meant) if other != label)
+                others = " and ".join(repr(other) for other in distinct[:_MOST_OTHERS] if other != label)
                 taken.conflicts.append(Conflict("annotators disagree", answer, f"{label!r}, but others say {others}"))
             continue
         there = newest.name in known.get(path, {})
@@ -138,10 +140,11 @@ def _problems(
 ) -> list[Fault | None]:
     """What stands against each answer."""
     masks = manifest.target == "mask"
+    missing = _missing([path for path in dict.fromkeys(paths) if path not in known], manifest.kind, root)
     silent = {version.name: ontology.ended(version.name)[0] for version in ontology.versions}
     found = []
     for answer, path in zip(answers, paths, strict=True):
-        fault = _sample_problem(path, known, manifest.kind, root)
+        fault = missing.get(path)
         if fault is None and answer.version not in ("", ontology.newest.name):
             message = f"{answer.label!r} is of {answer.version!r}; answers are of {ontology.newest.name}"
             fault = Fault("other version", message)
@@ -156,13 +159,18 @@ def _problems(
     return found
 
 
-def _sample_problem(path: str, known: Mapping[str, object], kind: str, root: Path) -> Fault | None:
-    if path in known:
-        return None
-    clean = normalise(path.partition("#")[0] if kind == "features" else path)
-    if isinstance(clean, Fault) or look(root, [clean])[1]:
-        return Fault("no such sample", "neither the manifest nor its folder has this file")
-    return None
+def _missing(paths: Sequence[str], kind: str, root: Path) -> dict[str, Fault]:
+    """Of samples that the manifest does not have, those that its folder does not have either."""
+    files = {path: normalise(path.partition("#")[0] if kind == "features" else path) for path in paths}
+    there = look(root, {file for file in files.values() if isinstance(file, str)})[0]
+    nowhere = Fault("no such sample", "neither the manifest nor its folder has this file")
+    found = {path: nowhere for path, file in files.items() if file not in there}
+    if kind == "features":
+        rest = [path for path in paths if path not in found]
+        wrong = {path: fault for path in rest if isinstance(fault := parse_features(path), Fault)}
+        wrong |= inspect_features(root, [path for path in rest if path not in wrong], lambda done, total: None)
+        found |= {path: Fault("no such sample", fault.message) for path, fault in wrong.items()}
+    return found
 
 
 def _label_problem(

@@ -80,7 +80,7 @@ def _choices(known: Known, manifest: Manifest, sample: int) -> list[int]:
         shown = np.unique(decode_mask(manifest.root / manifest.masks[version][sample]))
         labels = known.evidence.ids(torch.from_numpy(shown[shown >= 0]), version)
     possible = (known.evidence.gather(labels) > -torch.inf).any(dim=0)
-    return possible.nonzero().flatten().tolist()  # type: ignore[no-any-return]
+    return possible.nonzero().flatten().tolist()
 
 
 def write_batch(

@@ -17,6 +17,7 @@ nearest to today counts most; a and b are a class's own, drawn towards the mean 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -46,12 +47,11 @@ class Labels:
     new: Tensor  # (c,)
     old: Tensor  # (c,) as shares of a whole label: what the old label says of it
 
-    def effective(self, kind: str, worth: float) -> Tensor:
-        """The number of labels that these are worth."""
+    def log_effective(self, added: Tensor, worth: Tensor) -> Tensor:
+        """(s, c) log of the number of labels that these are worth, in each of s ways to count (s, 1)."""
         new = self.new.clamp(min=_FEWEST)
-        if kind == "added":
-            return new + worth * self.old
-        return new ** (1 - worth) * (new + self.old) ** worth
+        multiplied = (1 - worth) * new.log() + worth * (new + self.old).log()
+        return (new + worth * self.old).log().where(added, multiplied)
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,19 @@ class Shape:
 
     def progress(self, labels: Labels, today: Labels) -> Tensor:
         """(c,) how far along its curve each class is: 0 today."""
-        ratio = (labels.effective(self.kind, self.worth) / today.effective(self.kind, self.worth)).log()
-        if self.centre is not None:
-            start = 1 / (1 + math.exp(self.power * self.centre))
-            return (torch.sigmoid(self.power * (ratio - self.centre)) - start) / (self.power * start * (1 - start))
-        return ratio if self.power == 0 else -torch.expm1(-self.power * ratio) / self.power
+        return progress([self], labels, today).squeeze(0)
+
+
+def progress(shapes: Sequence[Shape], labels: Labels, today: Labels) -> Tensor:
+    """(s, c) how far along its curve each class is, by each shape."""
+    numbers = [(shape.kind == KINDS[0], shape.worth, shape.power, shape.centre or 0.0) for shape in shapes]
+    added, worth, power, centre = (column[:, None] for column in torch.tensor(numbers, dtype=torch.double).T)
+    x = labels.log_effective(added > 0, worth) - today.log_effective(added > 0, worth)
+    law = (-torch.expm1(-power * x) / power.clamp(min=1e-12)).where(power > 0, x)
+    start = torch.sigmoid(-power * centre)
+    bent = (torch.sigmoid(power * (x - centre)) - start) / (power * start * (1 - start)).clamp(min=1e-12)
+    is_s = torch.tensor([shape.centre is not None for shape in shapes])[:, None]
+    return bent.where(is_s, law)
 
 
 SHAPES = tuple(
@@ -94,9 +102,7 @@ class Curves:
 
     def accuracy(self, labels: Labels) -> Tensor:
         """(repeats, c) expected accuracy of every class with these labels."""
-        progress = {shape: shape.progress(labels, self.today) for shape in set(self.shapes)}
-        along = torch.stack([progress[shape] for shape in self.shapes])
-        return (self.level + self.slope * along).clamp(0, 1)
+        return (self.level + self.slope * progress(self.shapes, labels, self.today)).clamp(0, 1)
 
     def macc(self, labels: Labels) -> Tensor:
         """(repeats,) expected mean accuracy."""
@@ -129,13 +135,12 @@ def fit_curves(known: Known, measured: Measured, seed: int) -> Curves:
     jitter[:, 0] = 0  # the first repeat is the data as they are
     means = _widened(accuracy[:, :, observed].nanmean(dim=2), counts[observed])
     means = means + jitter * measured.spread / math.sqrt(measured.draws)
-    along = {shape: torch.stack([shape.progress(labels, today) for labels in told]) for shape in SHAPES}  # (l, c)
-    whole = torch.stack([along[shape][:, observed].mean(dim=1) for shape in SHAPES])
+    along = torch.stack([progress(SHAPES, labels, today) for labels in told])  # (l, s, c)
+    whole = along[:, :, observed].mean(dim=2).T
     near = torch.tensor([(level.new * (1 + level.old)) ** 2 for level in measured.levels]).double()
     best, level, slope = _fit_means(means, whole, near, seed)
     shapes = tuple(SHAPES[index] for index in best.tolist())
-    own = torch.stack([along[shape] for shape in shapes], dim=1)  # (l, repeats, c)
-    levels, slopes = _fit_classes(accuracy, own, level, slope, counts)
+    levels, slopes = _fit_classes(accuracy, along[:, best], level, slope, counts)
     return Curves(today, shapes, levels, slopes, observed, measured.spread)
 
 

@@ -141,14 +141,23 @@ def _fitted(known: Known, learner: Learner, drawn: Draw, level: Level, held_out:
     key = hashlib.sha256(json.dumps([learner.name, newest.tolist(), history.tolist(), held_out.tolist()]).encode())
     path = folder / f"{drawn.number}-{level}-{key.hexdigest()[:12]}.json"
     if path.is_file():
-        found = read_json(path, _LARGEST_FILE)
-        if not isinstance(found, dict) or len(str(found.get("right", ""))) != len(held_out):
+        found = read_kept(path, "right")
+        if not isinstance(found, str) or len(found) != len(held_out):
             raise LecoError(f"{path}: is damaged; delete it, and it is measured anew")
-        return torch.tensor([float(digit == "1") for digit in found["right"]]).double()
+        return torch.tensor([float(digit == "1") for digit in found]).double()
     right = learner.predict(newest, history, held_out) == known.classes[held_out]
     content = {"new": len(newest), "old": len(history), "right": "".join(map(str, right.int().tolist()))}
     write_text(path, json.dumps(content) + "\n")
     return right.double()
+
+
+def read_kept(path: Path, key: str) -> object:
+    """What a file of this program holds under a key; None if there is no such thing."""
+    try:
+        content = read_json(path, _LARGEST_FILE)
+    except LecoError:
+        return None
+    return content.get(key) if isinstance(content, dict) else None
 
 
 def _scattered(hits: Tensor, places: Tensor, size: int) -> Tensor:

@@ -13,18 +13,17 @@ from leco.experiments.config import Experiment
 from leco.experiments.material import Material
 from leco.experiments.running import Machine, Stopped, Watch
 from leco.experiments.store import Store
-from leco.ontology.files import read_json, write_text
+from leco.ontology.files import write_text
 from leco.planning.curves import Curves, fit_curves
 from leco.planning.features import Directions, Extractor, find_extractor
 from leco.planning.full import FullTraining
 from leco.planning.gathering import gather_known
 from leco.planning.known import NEWEST, Known
-from leco.planning.measuring import Head, Learner, choose_prior, measure
+from leco.planning.measuring import PRIORS, Head, Learner, choose_prior, measure, read_kept
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
 DRAWS = 10  # every newest sample is held out twice
 FEWEST_SAMPLES = 10
-_LARGEST_FILE = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +105,10 @@ def _check_enough(known: Known, material: Material) -> None:
 
 def _prior(known: Known, seed: int, path: Path) -> float:
     if path.is_file():
-        found = read_json(path, _LARGEST_FILE)
-        if not isinstance(found, dict) or not isinstance(found.get("prior"), float):
+        kept = read_kept(path, "prior")
+        if kept not in PRIORS:
             raise LecoError(f"{path}: is damaged; delete it, and it is found anew")
-        return float(found["prior"])
+        return float(str(kept))
     prior = choose_prior(known, seed)
     write_text(path, json.dumps({"prior": prior}) + "\n")
     return prior

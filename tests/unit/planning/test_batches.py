@@ -254,3 +254,19 @@ def test_a_batch_measures_no_curve_and_is_never_written_over(own):
     assert result.returncode == 0, result.stderr
     assert [path.name for path in (own / "runs" / "plans").rglob("*.json")] == ["prior.json"]
     assert_refused(call, "batch: holds a batch already", own)
+
+
+def test_rows_that_no_file_has_are_no_samples(own):
+    text = "features,label\ndigits.npy#-1,3\ndigits.npy#999999,3\ndigits.npy#x,3\nother.npy#0,3\n../digits.npy#0,3\n"
+    (own / "answers.csv").write_text(text)
+    told = imported(own, "answers.csv", "--conflicts", "conflicts.csv")
+    assert "0 answers taken, 5 contradict" in told
+    rows = csv.DictReader(io.StringIO((own / "conflicts.csv").read_text()))
+    assert {row["kind"] for row in rows} == {"no such sample"}
+
+
+def test_many_annotators_of_one_sample_take_no_time(own):
+    sample = loops_of(own)[0]
+    lines = [f"{sample},{label}" for label in ("0", "6", "8", "9") for _ in range(5_000)]
+    (own / "answers.csv").write_text("\n".join(["features,label", *lines]) + "\n")
+    assert "0 answers taken, 20,000 contradict" in imported(own, "answers.csv")

@@ -128,9 +128,13 @@ def test_too_few_labels_are_refused(own):
 @pytest.mark.usefixtures("few_levels")
 def test_what_was_measured_is_refused_when_damaged(own):
     found = prepared(own)
-    next(found.ground.folder.glob("0-*.json")).write_text('{"right": "01"}')
-    with pytest.raises(LecoError, match="is damaged; delete it"):
-        prepared(own)
+    for name, kept in (("0-*.json", '{"right": "01"}'), ("0-*.json", ""), ("prior.json", '{"prior": 1e999}')):
+        path = next(found.ground.folder.glob(name))
+        before = path.read_bytes()
+        path.write_text(kept)
+        with pytest.raises(LecoError, match="is damaged; delete it"):
+            prepared(own)
+        path.write_bytes(before)
 
 
 def test_counts_are_shared_out_whole_and_never_above_what_is_there():
