@@ -76,8 +76,8 @@ def progress(shapes: Sequence[Shape], labels: Labels, today: Labels) -> Tensor:
     law = (-torch.expm1(-power * x) / power.clamp(min=1e-12)).where(power > 0, x)
     start = torch.sigmoid(-power * centre)
     bent = (torch.sigmoid(power * (x - centre)) - start) / (power * start * (1 - start)).clamp(min=1e-12)
-    is_s = torch.tensor([shape.centre is not None for shape in shapes])[:, None]
-    return bent.where(is_s, law)
+    found: Tensor = bent.where(torch.tensor([shape.centre is not None for shape in shapes])[:, None], law)
+    return found
 
 
 SHAPES = tuple(

@@ -107,8 +107,9 @@ def differences(known: Known, curves: Curves, chosen: Mixture, others: Sequence[
 def break_even(known: Known, curves: Curves, count: int) -> tuple[float, float, float] | None:
     """How many new labels one relabelled sample is worth: median and interval; None without old samples.
 
-    Relabelling pays where it costs less than this share of labelling a new sample. It is less than one, since a
-    relabelled sample was worth something before.
+    Relabelling pays where it costs less than this share of labelling a new sample, collecting it included. A relabelled
+    sample was worth something before, which makes it less than one; that what is known already is not relabelled, but
+    found again among new samples, makes it more.
     """
     pool = len(known.history.relabellable)
     count = min(count, pool)
