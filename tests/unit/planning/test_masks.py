@@ -137,3 +137,31 @@ def test_masks_that_annotators_drew_are_looked_at(street, masked):
     again = leco(*call[:4], "labels2.csv", *call[5:], cwd=masked)
     assert "0 answers taken, 1 contradict, 1 say what is known" in " ".join(again.stdout.split())
     assert "drawn/again.png, but the manifest has drawn/split.png (v3)" in again.stderr
+
+
+def test_images_without_a_mask_can_be_picked_and_every_class_of_an_old_mask_is_offered(tmp_path):
+    history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+    ontology = Ontology.from_dict({"versions": [{"name": name, "classes": c} for name, c in history.items()]})
+    ontology.save(tmp_path / "ontology.yaml")
+    rows = ["image,mask,version"]
+    for number in range(20):
+        draw(tmp_path, f"{number}.png", [[number * 12] * 8 + [0] * 12] * 4)
+        version = "v2" if number < 14 else "v1"
+        # Of the old masks, one pixel in hundreds is a cat.
+        values = (
+            [[number % 3] * 10 + [2] * 10] * 4 if version == "v2" else [[0] * 19 + [int(row == 0)] for row in range(4)]
+        )
+        draw(tmp_path, f"masks/{number}.png", values)
+        rows.append(f"{number}.png,masks/{number}.png,{version}" if number < 18 else f"{number}.png,,")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "experiment.yaml").write_text(
+        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\nmethod: lpl\n"
+    )
+    call = ["batch", "export", "experiment.yaml", "--relabel", 4, "--new", 9, "--backbone", "pixels", "-o", "batch"]
+    result = leco(*call, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "4 to relabel, 2 to label" in result.stdout
+    assert "7 more new samples are to be collected" in result.stdout
+    batch = rows_of(tmp_path / "batch" / "batch.csv")
+    assert {row["image"] for row in batch if row["kind"] == "new"} == {"18.png", "19.png"}
+    assert all(json.loads(row["choices"]) == ["poodle", "husky", "cat"] for row in batch)
