@@ -40,7 +40,7 @@ SMALLER = {
     "own-data.md": {"leco run": f"leco run {FEW}"},
     "planning.md": {
         "leco plan": f"leco plan {FEW} --draws 5",
-        "leco batch export": f"leco batch export {FEW} --draws 5",
+        "leco batch export": f"leco batch export {FEW}",
     },
     "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
     "segmentation.md": {"leco run": "leco run --dry-run"},
