@@ -1,6 +1,5 @@
 """FreezePrev on features: what a frozen backbone makes of a view is computed once, and not at every step."""
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +14,7 @@ from leco.training.devices import place
 from leco.training.handover import AnyNetwork
 from leco.training.loop import Job
 
-# A view of each sample for every ten times that it is drawn: a tenth of the forward passes.
+# A view of each sample for every ten times that it is drawn: at most a tenth of the forward passes.
 _DRAWS_A_VIEW, _MOST_VIEWS = 10, 32
 _LARGEST = 2**31  # bytes of a bank
 _AT_ONCE = 256
@@ -42,7 +41,7 @@ def number_of_views(job: Job, features: int) -> int:
         return 0
     banks = len({request.view for term in job.terms for request in term.needs})
     fitting = _LARGEST // (banks * samples * features * 4)
-    return min(math.ceil(drawn / samples / _DRAWS_A_VIEW), _MOST_VIEWS, fitting)
+    return min(max(1, drawn // (samples * _DRAWS_A_VIEW)), _MOST_VIEWS, fitting)
 
 
 def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
