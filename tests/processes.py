@@ -16,7 +16,10 @@ from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 
-SHORT = {"training.steps": "3", "training.average": "0", "training.model": "wrn-10-1", "training.norm_momentum": "0.05"}
+SHORT = {
+    **{"training.steps": "3", "training.average": "0", "training.model": "wrn-10-1", "training.norm_momentum": "0.05"},
+    "training.learning_rate": "0.005",  # steps of a larger one make much of how numbers are rounded
+}
 PIXELS = {
     **{"training.model": "tiny", "training.pretrained": "false", "training.evaluate_every": "2"},
     **{"training.batch_size": "4", "training.crop": "32", "training.base_size": "40", "training.window": "32"},
@@ -24,7 +27,10 @@ PIXELS = {
 MANY = {"training.batch_size": "16", "training.crop": "64"}  # BatchNorm over two numbers would blow up rounding
 CASES = {
     "soft": ("digits-leco", {"method": "lpl+st-soft/cond"}, SHORT),
-    "freeze": ("digits-leco", {"method": "joint+fixmatch/filter", "strategy": "freeze"}, SHORT),
+    "freeze": (
+        *("digits-leco", {"method": "joint+fixmatch/filter", "strategy": "freeze"}),
+        SHORT | {"training.steps": "8"},  # enough for a bank of views
+    ),
     "lp-ft": ("digits-leco", {"method": "lpl", "strategy": "lp-ft"}, SHORT | {"training.head_steps": "2"}),
     "pixels": ("mapillary-leco-2.5k", {"method": "lpl+st-hard/cond"}, PIXELS | {"training.steps": "3", **MANY}),
     "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.steps": "30"}),

@@ -61,7 +61,6 @@ class Training(BaseModel):
     evaluate_every: int = Field(1_000, ge=1)
     together: bool = False  # new samples and history in one forward pass (decision 10)
     threshold: float = Field(0.95, ge=0, le=1)  # of pl and fixmatch
-    adaptive: bool = False  # pl and fixmatch without a threshold: guesses count by how sure they are
     balance: bool = False  # the teacher's guesses as frequent as the classes of the new samples are
     soft: bool = False  # pl and fixmatch with soft targets
     st_soft_filtered: bool = False  # st-soft always filtered

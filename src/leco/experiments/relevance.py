@@ -5,7 +5,7 @@ def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
     """The settings of `Training` that a stage does not use, by the parts of its method and its strategy.
 
     >>> unused("lpl", "st-hard", "finetune")
-    ['threshold', 'adaptive', 'soft', 'st_soft_filtered', 'head_steps', 'pretrained']
+    ['threshold', 'soft', 'st_soft_filtered', 'head_steps', 'pretrained']
     """
     found = []
     if coarse == "ce" and pseudo == "none":
@@ -13,7 +13,7 @@ def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
     if coarse == "ce":
         found.append("coarse_on_new")
     if pseudo not in ("pl", "fixmatch"):
-        found += ["threshold", "adaptive", "soft"]
+        found += ["threshold", "soft"]
     if pseudo not in ("st-hard", "st-soft"):
         found.append("balance")
     if pseudo != "st-soft":

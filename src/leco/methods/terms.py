@@ -40,7 +40,6 @@ class Settings:
     """What the paper's text and its released code leave open; defaults are the paper's."""
 
     threshold: float = 0.95  # of PL and FixMatch, after conditioning
-    adaptive: bool = False  # beyond the paper: how sure guesses are, and not a threshold, says how much they count
     soft: bool = False  # PL and FixMatch with soft targets, as they are written; else hard ones, as they are coded
     st_soft_filtered: bool = False  # ST-Soft always filtered, as it is coded; else only with /filter, as it is written
     coarse_on_new: bool = True  # joint and lpl also on the new samples; not in segmentation (appendix C)
@@ -202,35 +201,16 @@ def pseudo_labels(method: Method, settings: Settings) -> Term:
         keep = seen
         if filtered:
             keep = keep & guessed.agrees
-        if not method.needs_teacher and not settings.adaptive:
+        if not method.needs_teacher:
             keep = keep & (guessed.confidence > settings.threshold)
         if hard:
             nll = hard_pseudo_nll(logits, guessed.labels, keep)
         else:
             nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep)
-        if not method.needs_teacher and settings.adaptive:
-            trusted = trust(guessed.confidence, keep)
-            nll, keep = nll * trusted, keep * trusted
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
         return Loss([Mean.over(nll, seen)], health)
 
     return Term(str(Method("ce", method.pseudo, method.refine)).removeprefix("ce+"), (source, HISTORY), loss)
-
-
-def trust(confidence: Tensor, counted: Tensor) -> Tensor:
-    """How much a pseudo-label counts: fully if it is surer than the average one, and less the further it is below.
-
-    A Gaussian around the mean confidence, as in SoftMatch (Chen et al. 2023), but of the batch, and not of an average
-    over steps: a step depends on nothing that was before it.
-
-    >>> trust(torch.tensor([0.9, 0.5, 0.1]), torch.ones(3, dtype=torch.bool))
-    tensor([1.0000, 1.0000, 0.4724])
-    """
-    values = confidence[counted]
-    if not len(values):
-        return torch.ones_like(confidence)
-    below = (confidence - values.mean()).clamp(max=0)
-    return torch.exp(-below.square() / (2 * values.var(correction=0).clamp(min=1e-6)))
 
 
 def guessable(rows: Tensor) -> Tensor:
