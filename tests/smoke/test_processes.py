@@ -43,7 +43,7 @@ def test_two_processes_find_what_one_finds(tmp_path, vistas):
     for stage in stages:
         weights, others = (load_file(base / "stages" / stage / "model.safetensors") for base in (one, two))
         for name in weights:
-            torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=3e-4)
         results = [json.loads((base / "stages" / stage / "result.json").read_text()) for base in (one, two)]
         assert [r["processes"] for r in results] == [1, 2]
         assert results[0]["pseudo_labels"] == pytest.approx(results[1]["pseudo_labels"], rel=1e-3)
