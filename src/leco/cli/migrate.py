@@ -24,7 +24,10 @@ def migrate(
             metavar="MANIFEST", help="A table of labels or masks: .csv, .jsonl or .parquet.", show_default=False
         ),
     ],
-    ontology: Annotated[Path, typer.Option("--ontology", help="The ontology of its labels.", show_default=False)],
+    ontology: Annotated[
+        Path | None,
+        typer.Option("--ontology", help="The ontology of its labels.", show_default="ontology.yaml beside it"),
+    ] = None,
     to: Annotated[
         str | None, typer.Option("--to", help="The version to carry labels to.", show_default="the newest")
     ] = None,
@@ -43,7 +46,7 @@ def migrate(
 
     if output is not None:
         check_target(output, table, root)
-    history = Ontology.load(ontology)
+    history = Ontology.load(ontology or table.with_name("ontology.yaml"))
     target = history[to].name if to else history.newest.name
     rows = whole_table(table)
     if rows.target == "mask":

@@ -67,8 +67,8 @@ def plan(
 ) -> None:
     """Say how many samples of which kind to annotate next, and the accuracy to expect.
 
-    Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans:
-    another budget or other costs are then a matter of seconds.
+    Learning curves are measured on your own data; nothing of the test split enters them. Measurements are kept in
+    RUNS/plans: another budget or other costs are then a matter of seconds.
     """
     from leco.ontology.files import write_text
     from leco.planning.costs import Costs, check

@@ -56,8 +56,7 @@ def predict(
 
     What cannot be read is told about, and the rest goes on; the exit code is then 2.
     """
-    kind = kind or ("jsonl" if output is not None and output.suffix == ".jsonl" else "csv")
-    if kind not in _FORMATS:
+    if kind is not None and kind not in _FORMATS:
         raise LecoError(f"--format {kind}: is none{nearest(kind, _FORMATS)}")
     if back_off is not None and (version is not None or top > 1):
         raise LecoError("--back-off chooses the version, and answers with one class: leave --version and --top out")
@@ -76,6 +75,7 @@ def predict(
             raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
         failed, total = _masks(found, inputs, root, chosen, output, device)
     else:
+        kind = kind or _format_of(output)
         shown = output is not None or not sys.stdout.isatty()  # not among the answers
         with _opened(output) as file, _counting(lambda: _count(found, inputs, root), shown) as advance:
             from leco.deployment.answers import Writer
@@ -87,6 +87,14 @@ def predict(
                 raise LecoError(f"none of the inputs could be read; {problems} above")
     if failed:
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
+
+
+def _format_of(output: Path | None) -> str:
+    """The format that an output's ending asks for; the terminal gets CSV."""
+    ending = ".csv" if output is None else output.suffix.lower()
+    if ending[1:] not in _FORMATS:
+        raise LecoError(f"{output}: the ending is none of {', '.join(_FORMATS)}; change it, or say --format")
+    return ending[1:]
 
 
 def _check_output(output: Path, bundle: Path, inputs: list[str], task: str) -> None:

@@ -18,16 +18,22 @@ class Choice:
 
     @property
     def rivals(self) -> list[Outcome]:
-        """Pure strategies that the data do not tell from the best."""
+        """What the data do not tell from the best: a pure strategy, or all that can be relabelled and the rest new.
+
+        The latter, since relabelling alone may leave a part of the budget, and would lose by that.
+        """
+        most = max(found.mixture.relabel for found in self.outcomes)
         return [
             found
             for found, (low, _) in zip(self.outcomes, self.ahead, strict=True)
-            if found is not self.best and found.mixture.kind != "mixture" and low <= 0
+            if found is not self.best
+            and low <= 0
+            and (found.mixture.kind != "mixture" or found.mixture.relabel == most > self.best.mixture.relabel)
         ]
 
     @property
     def decided(self) -> bool:
-        """Whether the best is better than both pure strategies (but for itself), at 90 %."""
+        """Whether the best is better than both ends (but for itself), new labels alone and as many old as can be."""
         return not self.rivals
 
     def pure(self, kind: str) -> Outcome | None:

@@ -51,7 +51,8 @@ def check(budget: float, costs: Costs) -> None:
     named |= {} if costs.relabel is None else {"--cost-relabel": costs.relabel}
     for name, value in named.items():
         if not math.isfinite(value) or value < 0 or value > _MOST:
-            raise LecoError(f"{name} {value:g}: say a number from 0 to {_MOST:g}")
+            least = "from 0" if name == "--cost-collect" else "above 0, up"
+            raise LecoError(f"{name} {value:g}: say a number {least} to {_MOST:g}")
     for name in ("--budget", "--cost-new", "--cost-relabel"):
         if named.get(name) == 0:
             raise LecoError(f"{name} 0: must be above 0, or there is nothing to weigh")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from leco.planning.costs import Costs
 from leco.planning.curves import Curves, Labels
-from leco.planning.known import Known
+from leco.planning.known import NEWEST, Known
 
 MIXTURES = tuple(step / 10 for step in range(11))  # shares of the budget for relabelling
 QUANTILES = (0.05, 0.95)
@@ -75,7 +75,7 @@ def labels_after(known: Known, today: Labels, mixture: Mixture) -> Labels:
 
 def new_labels(known: Known, mixture: Mixture) -> Tensor:
     """(c,) what new samples are expected to show."""
-    samples = int((known.part == 0).sum() and len(known.samples(0)))
+    samples = len(known.samples(NEWEST)) if (known.part == NEWEST).any() else 0
     return known.labelled * (mixture.new / max(samples, 1))
 
 

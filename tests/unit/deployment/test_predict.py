@@ -118,6 +118,7 @@ def test_backing_off_answers_as_finely_as_is_sure(new, pictures):
 
 
 WRONG = {
+    "another ending": (["-o", "answers.xlsx"], "answers.xlsx: the ending is none of csv, jsonl"),
     "another format": (["--format", "xlsx"], "--format xlsx: is none; valid: 'csv', 'jsonl'"),
     "another version": (["--version", "v3"], "'v3' is not a version of digits"),
     "no version": (["--version", ""], "'' is not a version of digits"),
