@@ -1,8 +1,10 @@
 """Answers of annotators, back into the manifest: with version, annotator and time; what contradicts is listed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from leco.data.problems import Fault
 from leco.data.table import Table, read_table
 from leco.errors import LecoError, nearest, printable
 from leco.ontology.ontology import Ontology
+from leco.planning.drawn_masks import OVERLAP, Region, write_drawn
 from leco.planning.label_studio import DOUBT, read_export
 from leco.planning.mask_answers import BAD_MASK, OUTSIDE, mask_problems
 
@@ -25,9 +28,11 @@ KINDS = {
     "other version": "the answer is said to be of another version than the newest",
     "unknown class": "the answer is no class of the newest version",
     BAD_MASK: "the mask cannot be read, or does not fit its image, or shows no class of the newest version",
+    OVERLAP: "regions of different classes, drawn in Label Studio, share pixels",
     "no such sample": "neither the manifest nor its folder has this file",
 }
 _MOST_OTHERS = 5
+_NO_MASKS = Fault(BAD_MASK, "it was drawn, but the manifest has a column `label`, not `mask`")
 _TIMES = ("time", "updated_at", "created_at")  # our own name for it, and those of Label Studio
 
 
@@ -41,6 +46,8 @@ class Answer:
     annotator: str = ""
     time: str = ""
     version: str = ""  # the newest, if it is not said
+    regions: tuple[Region, ...] = field(default=(), repr=False)  # drawn in Label Studio, and not yet a mask
+    folder: str = ""  # below which their mask is to be written
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Taken:
 def read_answers(path: Path) -> tuple[list[Answer], int]:
     """Answers, and how many questions have none: an export of Label Studio (JSON, JSON-MIN, CSV) or a filled batch."""
     if path.suffix.lower() == ".json":
-        records: Sequence[Mapping[str, str]] = read_export(path)
+        records: Sequence[Mapping[str, Any]] = [r | {"folder": f"{path.stem}-masks"} for r in read_export(path)]
     else:
         table, broken = read_table(path)
         if broken:
@@ -84,7 +91,7 @@ def read_answers(path: Path) -> tuple[list[Answer], int]:
             {"place": table.name(place)} | {key: table[name][place] for key, name in names.items()}
             for place in range(len(table))
         ]
-    found = [Answer(**record) for record in records if record["label"]]
+    found = [Answer(**record) for record in records if record["label"] or record.get("regions")]
     return found, len(records) - len(found)
 
 
@@ -94,7 +101,7 @@ def take_answers(manifest: Table, ontology: Ontology, root: Path, answers: Seque
     taken = Taken(manifest, empty=empty)
     known = _known_labels(manifest)
     paths = [sample_path(answer.sample, manifest.kind) for answer in answers]
-    problems = _problems(answers, paths, known, manifest, ontology, root)
+    answers, problems = _problems(answers, paths, known, manifest, ontology, root)
     given: dict[str, list[Answer]] = {}
     for answer, path, problem in zip(answers, paths, problems, strict=True):
         if problem is None:
@@ -110,12 +117,23 @@ def take_answers(manifest: Table, ontology: Ontology, root: Path, answers: Seque
                 taken.conflicts.append(Conflict("annotators disagree", answer, f"{label!r}, but others say {others}"))
             continue
         there = newest.name in known.get(path, {})
-        taken.accepted += [] if there else same[:1]
+        taken.accepted += [] if there else [_together(same)]
         taken.repeated += len(same) - (not there)
     taken.table = _with_rows(manifest, newest.name, taken.accepted)
     if taken.accepted:
         build_manifest(taken.table, [], root, ontology, decode=False, skip_bad=False, tick=lambda done, total: None)
     return taken
+
+
+def _together(same: Sequence[Answer]) -> Answer:
+    """One answer of all who gave it: their names in the order of the file, each once, and the time of the last."""
+    names = dict.fromkeys(name for answer in same for name in answer.annotator.split("; ") if name)
+    times = [answer.time for answer in same if answer.time] or [""]
+    try:
+        last = max(times, key=datetime.fromisoformat)
+    except (TypeError, ValueError):  # with and without a time zone; written otherwise
+        last = times[-1]
+    return replace(same[0], annotator="; ".join(names), time=last)
 
 
 def _known_labels(manifest: Table) -> dict[str, dict[str, str]]:
@@ -137,26 +155,33 @@ def _problems(
     manifest: Table,
     ontology: Ontology,
     root: Path,
-) -> list[Fault | None]:
-    """What stands against each answer."""
+) -> tuple[list[Answer], list[Fault | None]]:
+    """The answers, those that were drawn with the path of their mask, and what stands against each."""
     masks = manifest.target == "mask"
     missing = _missing([path for path in dict.fromkeys(paths) if path not in known], manifest.kind, root)
     silent = {version.name: ontology.ended(version.name)[0] for version in ontology.versions}
-    found = []
+    found, seen = [], []
     for answer, path in zip(answers, paths, strict=True):
         fault = missing.get(path)
         if fault is None and answer.version not in ("", ontology.newest.name):
             message = f"{answer.label!r} is of {answer.version!r}; answers are of {ontology.newest.name}"
             fault = Fault("other version", message)
-        if fault is None and not masks:
+        if fault is None and answer.regions:
+            drawn = write_drawn(root, path, answer.folder, answer.regions, ontology.newest) if masks else _NO_MASKS
+            if isinstance(drawn, Fault):
+                fault = drawn
+            else:
+                answer = replace(answer, label=drawn, regions=())
+        elif fault is None and not masks:
             fault = _label_problem(answer, known.get(path, {}), ontology, silent)
+        seen.append(answer)
         found.append(fault)
     if masks:
         left = [place for place, fault in enumerate(found) if fault is None]
-        pairs = [(paths[place], answers[place].label) for place in left]
+        pairs = [(paths[place], seen[place].label) for place in left]
         for place, fault in zip(left, mask_problems(pairs, known, ontology, root), strict=True):
             found[place] = fault
-    return found
+    return seen, found
 
 
 def _missing(paths: Sequence[str], kind: str, root: Path) -> dict[str, Fault]:

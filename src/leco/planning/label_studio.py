@@ -57,28 +57,30 @@ def labelling_config(kind: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_export(path: Path) -> list[dict[str, str]]:
-    """Answers of an export, JSON or JSON-MIN: one record for every annotation; `place` says which task it is from."""
+def read_export(path: Path) -> list[dict[str, Any]]:
+    """Answers of an export, JSON or JSON-MIN: one record for every annotation; `place` says which task it is from.
+
+    What was drawn is in `regions`, as it stands.
+    """
     found = []
     for number, task in enumerate(read_tasks(path), start=1):
         place = f"task {number}"
-        data = task.get("data") if is_whole(task) else task
+        whole = is_whole(task)
+        data = task.get("data") if whole else task
         if not isinstance(data, Mapping) or not isinstance(data.get("sample"), str):
             raise LecoError(
                 f"{path}: {place} is of no batch of `leco batch export`: its data have no `sample`; `leco init` reads "
                 "what was labelled otherwise"
             )
-        made = list(annotations(path, place, task)) if is_whole(task) else [(task, minimal(task))]
+        made = list(annotations(path, place, task)) if whole else [(task, minimal(task))]
         for about, choices in made or [(task, {})]:
-            if _drawn(about.get("result")) or _drawn(about.get(CONTROL)):
-                raise LecoError(
-                    f"{path}: {place} was drawn: export masks as files, and give a CSV with a column `mask`"
-                )
-            found.append(_record(place, data["sample"], about, choices.get(CONTROL, set())))
+            regions = () if about.get("was_cancelled") else _drawn(about.get("result" if whole else CONTROL))
+            chosen = choices.get(CONTROL, set()) or {name for region in regions for name in _brushes(region)}
+            found.append(_record(place, data["sample"], about, chosen) | {"regions": regions})
     return found
 
 
-def _record(place: str, sample: str, about: Mapping[str, Any], chosen: set[str]) -> dict[str, str]:
+def _record(place: str, sample: str, about: Mapping[str, Any], chosen: set[str]) -> dict[str, Any]:
     return {
         "place": place,
         "sample": sample,
@@ -88,12 +90,21 @@ def _record(place: str, sample: str, about: Mapping[str, Any], chosen: set[str])
     }
 
 
-def _drawn(regions: object) -> bool:
-    """Whether something was drawn, which choices do not say."""
-    return isinstance(regions, list) and any(
-        isinstance(region, Mapping) and (region.get("type") == "brushlabels" or "brushlabels" in region)
-        for region in regions
-    )
+def _drawn(results: object) -> tuple[Mapping[str, Any], ...]:
+    """The regions among results, whatever they were drawn with; JSON has a `value` in each, JSON-MIN has not."""
+    found = []
+    for result in results if isinstance(results, list) else ():
+        if isinstance(result, Mapping):
+            value = result.get("value")
+            region = {**result, **value} if isinstance(value, Mapping) else result
+            if "rle" in region or any(key.endswith("labels") for key in region):
+                found.append(region)
+    return tuple(found)
+
+
+def _brushes(region: Mapping[str, Any]) -> list[str]:
+    names = region.get("brushlabels")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _who(completed_by: Any) -> str:

@@ -160,7 +160,6 @@ def test_what_is_not_an_export_is_refused(tmp_path):
         "[]",
         '[{"data": {"sample": "a"}, "annotations": [1]}]',
         '[{"data": {"sample": "a"}, "annotations": [{"result": 3}]}]',
-        '[{"sample": "a", "label": [{"brushlabels": ["b"]}]}]',
         "[" * 9000,
     ):
         (tmp_path / "export.json").write_text(content)
@@ -234,6 +233,26 @@ def test_three_annotators_of_whom_one_disagrees_are_all_listed(own):
     assert "0 answers taken, 3 contradict, 0 say what is known" in told
     assert "'6', but others say '0' by b" in told
     assert "labels.csv stays as it is" in told
+    assert (own / "labels.csv").read_bytes() == before
+
+
+def test_annotators_who_agree_are_all_named_with_the_time_of_the_last(own):
+    first, second, third = loops_of(own)[:3]
+    rows = [
+        *(f"{first},8,{who},{time}" for who, time in (("zoe", "2026-01-03"), ("ada", "2026-01-09"), ("zoe", ""))),
+        *(f"{second},8,{who},{time}" for who, time in (("ada", "Monday"), ("", ""), ("bob; ada", "Friday"))),
+        *(f"{third},8,,{time}" for time in ("2026-01-03T10:00:00+02:00", "2026-01-03T09:00:00+00:00")),
+    ]
+    (own / "answers.csv").write_text("\n".join(["features,label,annotator,time", *rows]) + "\n")
+    assert "3 answers taken, 0 contradict, 5 say what is known" in imported(own, "answers.csv")
+    added = list(csv.DictReader(io.StringIO((own / "labels.csv").read_text())))[-3:]
+    assert [(row["annotator"], row["time"]) for row in added] == [
+        ("zoe; ada", "2026-01-09"),
+        ("ada; bob", "Friday"),
+        ("", "2026-01-03T09:00:00+00:00"),
+    ]
+    before = (own / "labels.csv").read_bytes()
+    assert "0 answers taken, 0 contradict, 8 say what is known" in imported(own, "answers.csv")
     assert (own / "labels.csv").read_bytes() == before
 
 
