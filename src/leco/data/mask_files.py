@@ -14,6 +14,7 @@ from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL, Version
 
 _VALUES = 65_536  # of a 16-bit mask
+MOST_IN_BYTES = 255  # classes; the value 255 means no label
 
 
 def void_value(mask: NDArray[Any]) -> int:
@@ -27,6 +28,12 @@ def decode_mask(path: Path) -> NDArray[np.int32]:
     labels = mask.astype(np.int32)  # before -1 is put in: as a byte it would be 255 again
     labels[mask == void_value(mask)] = NO_LABEL
     return labels
+
+
+def encode_mask(labels: NDArray[Any], num_classes: int) -> NDArray[Any]:
+    """Class indices, -1 for no label, as the values of a mask that `decode_mask` reads: 8 bits where they suffice."""
+    kind = np.uint8 if num_classes <= MOST_IN_BYTES else np.uint16
+    return np.where(labels == NO_LABEL, np.iinfo(kind).max, labels).astype(kind)
 
 
 Tally = dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]

@@ -5,12 +5,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from leco.data.given_files import Given
 from leco.data.image_files import decode_image
+from leco.data.mask_files import MOST_IN_BYTES, encode_mask
 from leco.data.palette import palette
 from leco.data.paths import normalise
 from leco.data.problems import Fault
@@ -19,9 +21,7 @@ from leco.deployment.inputs import image_paths
 from leco.deployment.predictor import Predictor, label_map
 from leco.errors import LecoError
 from leco.ontology.files import write_bytes
-from leco.ontology.version import NO_LABEL, Version
-
-_MOST_IN_BYTES = 255  # classes; the value 255 means no label
+from leco.ontology.version import Version
 
 
 def write_masks(
@@ -72,13 +72,11 @@ def mask_of(predictor: Predictor, path: Path, version: str) -> bytes:
     return encode(labels.numpy(), predictor.ontology[version])
 
 
-def encode(labels: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", version: Version) -> bytes:
+def encode(labels: NDArray[Any], version: Version) -> bytes:
     """A label map as PNG: 8 bits and coloured, or 16 bits where there are too many classes for that."""
     file = io.BytesIO()
-    if len(version) > _MOST_IN_BYTES:
-        image = Image.fromarray(np.where(labels == NO_LABEL, 65_535, labels).astype(np.uint16))
-    else:
-        image = Image.fromarray(np.where(labels == NO_LABEL, 255, labels).astype(np.uint8))
+    image = Image.fromarray(encode_mask(labels, len(version)))
+    if len(version) <= MOST_IN_BYTES:
         colours = palette(len(version))
         unused = [0, 0, 0] * (256 - len(colours))
         image.putpalette([*colours[:-1].flatten().tolist(), *unused, *colours[-1].tolist()])

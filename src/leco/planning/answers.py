@@ -14,9 +14,9 @@ from leco.data.manifest import build_manifest
 from leco.data.paths import look, normalise, sample_path
 from leco.data.problems import Fault
 from leco.data.table import Table, read_table
-from leco.errors import LecoError, nearest, printable
+from leco.errors import LecoError, printable
 from leco.ontology.ontology import Ontology
-from leco.planning.drawn_masks import OVERLAP, Region, write_drawn
+from leco.planning.drawn_masks import OVERLAP, Region, class_called, write_drawn
 from leco.planning.label_studio import DOUBT, read_export
 from leco.planning.mask_answers import BAD_MASK, OUTSIDE, mask_problems
 
@@ -206,13 +206,9 @@ def _label_problem(
         older = " and ".join(f"{label!r} ({version})" for version, label in labels.items() if version != newest.name)
         offered = f"what {older} can be" if older else f"the classes of {newest.name}"
         return Fault("old label doubted", f"the annotator says it is none of {offered}")
-    try:
-        index = newest.index(answer.label)
-    except LecoError as error:
-        return Fault("unknown class", str(error))
-    if index < 0:
-        near = nearest(answer.label, newest.handles)
-        return Fault("unknown class", f"{answer.label!r} is ignored in {newest.name}, and says nothing{near}")
+    index = class_called(answer.label, newest)
+    if isinstance(index, Fault):
+        return index
     for version, label in labels.items():
         if version == newest.name:
             if newest.index(label) != index:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leco.data.image_files import inspect_image
+from leco.data.mask_files import encode_mask
 from leco.data.problems import Fault
 from leco.data.sources.brush import decode_brush
 from leco.data.sources.source import short
@@ -59,21 +60,25 @@ def _draw(image: Path, regions: Sequence[Region], newest: Version) -> NDArray[An
         mask[drawn] = index
     if (mask == NO_LABEL).all():
         return Fault(BAD_MASK, "no pixel is drawn")
-    few = len(newest) <= 255
-    return np.where(mask == NO_LABEL, 255 if few else 65_535, mask).astype(np.uint8 if few else np.uint16)
+    return encode_mask(mask, len(newest))
 
 
 def _class(region: Region, newest: Version) -> int | Fault:
     names = region.get("brushlabels")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         return Fault(BAD_MASK, f"has the brush labels {short(names)}; it must have one, and be drawn with a brush")
+    return class_called(names[0], newest)
+
+
+def class_called(name: str, newest: Version) -> int | Fault:
+    """The class that an annotator named."""
     try:
-        index = newest.index(names[0])
+        index = newest.index(name)
     except LecoError as error:
         return Fault("unknown class", str(error))
     if index < 0:
-        near = nearest(names[0], newest.handles)
-        return Fault("unknown class", f"{names[0]!r} is ignored in {newest.name}, and says nothing{near}")
+        near = nearest(name, newest.handles)
+        return Fault("unknown class", f"{name!r} is ignored in {newest.name}, and says nothing{near}")
     return index
 
 

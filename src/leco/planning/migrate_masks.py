@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leco.data.mask_files import decode_mask
+from leco.data.mask_files import decode_mask, encode_mask
 from leco.data.paths import look, normalise, sample_path
 from leco.data.problems import Fault, Problems
 from leco.data.table import Table
@@ -169,9 +169,8 @@ def _path(folder: str, mask: str) -> str:
 
 def _drawn(found: MaskMigration, ontology: Ontology, root: Path) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every image that needs nobody, and its mask under the newer version; the largest value means no label."""
-    few = len(ontology[found.to]) <= 255
     rules: dict[str, _Rule] = {}
     for image, (mask, version) in found.added.items():
         rules.setdefault(version, _Rule.of(ontology, version, found.to))
         new = rules[version].codes[decode_mask(root / sample_path(mask, "image"))]
-        yield image, np.where(new < 0, 255 if few else 65_535, new).astype(np.uint8 if few else np.uint16)
+        yield image, encode_mask(new, len(ontology[found.to]))
