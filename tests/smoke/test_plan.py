@@ -1,5 +1,6 @@
 """`leco plan` on images, with a model trained for it, and on masks."""
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands import assert_refused, leco
 
-from leco.data.benchmarks import mapillary, registry
+from leco.data.benchmarks import Benchmark, mapillary, registry
 from leco.planning import subsamples
 
 
@@ -25,7 +26,6 @@ def test_images_get_the_features_of_the_model_before_and_test_is_not_touched(tmp
     assert result.returncode == 0, result.stderr
     plan = json.loads(result.stdout)
     assert "mlp of stage" in plan["features"]
-    assert "trained for this plan" in plan["features"]
     assert plan["costs"]["relabel_from_ontology"]
     assert 0.4 < plan["costs"]["relabel"] < 0.65  # log2 of 3 or 4 classes, of log2 10
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/stages/*/result.json")]
@@ -41,8 +41,44 @@ def test_a_model_of_the_store_is_used(tmp_path):
     assert leco("run", "digits-leco", "--size", 60, "--method", "ce", *settings, cwd=tmp_path).returncode == 0
     before = sorted(tmp_path.glob("runs/stages/*"))
     result = leco("plan", "digits-leco", "--size", 60, *settings, "--draws", 5, "--budget", 30, cwd=tmp_path)
-    assert "of the store; a head on them" in " ".join(result.stdout.split())
+    assert "; a head on them" in " ".join(result.stdout.split())
     assert sorted(tmp_path.glob("runs/stages/*")) == before
+
+
+def test_the_model_that_was_trained_is_found_without_a_look_at_the_test_images(tmp_path):
+    assert leco("init", "project", cwd=tmp_path).returncode == 0
+    project = tmp_path / "project"
+    settings = ["--set", "training.steps=20", "--set", "training.model=wrn-10-1"]
+    assert leco("run", "project/experiment.yaml", *settings, cwd=tmp_path).returncode == 0
+    before = sorted(tmp_path.glob("runs/stages/*"))
+    call = ["plan", "project/experiment.yaml", *settings, "--draws", 5, "--budget", 30, "--json", "-o", "plan.json"]
+    plan = leco(*call, cwd=tmp_path)
+    assert any(folder.name in json.loads(plan.stdout)["features"] for folder in before), plan.stderr
+    with (project / "labels.csv").open() as file:
+        held_out = [project / row["image"] for row in csv.DictReader(file) if row["split"] == "test"]
+    for path in held_out:
+        path.unlink()
+    assert leco(*call, cwd=tmp_path).stdout == plan.stdout
+    batch = ["batch", "export", "project/experiment.yaml", "--plan", "plan.json", *settings, "-o", "batch"]
+    result = leco(*batch, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sorted(tmp_path.glob("runs/stages/*")) == before
+    with (tmp_path / "batch" / "batch.csv").open() as file:
+        asked = {row["image"] for row in csv.DictReader(file)}
+    assert all((project / sample).is_file() for sample in asked)
+
+
+def test_of_a_benchmark_the_test_samples_are_not_read(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    def untouchable(_: Benchmark) -> None:
+        raise AssertionError("the test split was read")
+
+    monkeypatch.setattr(Benchmark, "test", property(untouchable))
+    result = leco(
+        "plan", "digits-leco", "--size", 60, "--set", "training.steps=40", "--draws", 5, "--budget", 30, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    with pytest.raises(AssertionError, match="was read"):
+        leco("run", "digits-leco", "--size", 60, "--set", "training.steps=40", cwd=tmp_path)
 
 
 def test_masks_are_planned_by_the_image(vistas_root: Path, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -62,7 +62,8 @@ def export(
     if plan is not None:
         found = read_plan(plan)
         chosen, seed = found["chosen"], found["seed"] if seed is None else seed
-    manifest, _ = read_manifest(own.manifest, Ontology.load(own.ontology), root=own.root, decode=False)
+    ontology = Ontology.load(own.ontology)
+    manifest, _ = read_manifest(own.manifest, ontology, root=own.root, decode=False, without="test")
     wanted, material = asked_for(source, seed, None, training, settings, data)
     if plan is not None and found["versions"] != list(material.versions):
         raise LecoError(f"{plan}: is a plan for other data, of the versions {', '.join(map(str, found['versions']))}")

@@ -67,8 +67,8 @@ def plan(
 ) -> None:
     """Say how many samples of which kind to annotate next, and the accuracy to expect.
 
-    Learning curves are measured on your own data; nothing of the test split enters them. Measurements are kept in
-    RUNS/plans: another budget or other costs are then a matter of seconds.
+    Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans:
+    another budget or other costs are then a matter of seconds.
     """
     from leco.ontology.files import write_text
     from leco.planning.costs import Costs, check
@@ -106,13 +106,13 @@ def plan(
 def asked_for(
     source: str, seed: int | None, size: int | None, training: str | None, settings: list[str] | None, data: Path
 ) -> "tuple[Experiment, Material]":
-    """The experiment, and its data."""
+    """The experiment, and its data but for the test split, which is not read."""
     from leco.cli.run import pairs
     from leco.experiments.config import experiment
     from leco.experiments.material import make_material
 
     wanted = experiment(source, {"seed": seed, "size": size, "budget": training}, pairs(settings or []))
-    return wanted, make_material(wanted, data)
+    return wanted, make_material(wanted, data, tested=False)
 
 
 @contextmanager

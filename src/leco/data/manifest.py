@@ -65,6 +65,7 @@ def read_manifest(
     decode: bool = True,
     most: int | None = None,
     skip_bad: bool = False,
+    without: str = "",
     tick: Tick = lambda done, total: None,
 ) -> tuple[Manifest, Problems]:
     """Read and check a manifest (.csv, .jsonl, .parquet) whose paths are relative to `root`, or else to its folder.
@@ -72,10 +73,13 @@ def read_manifest(
     All problems are raised as one error; with `skip_bad`, the rows that have one are left out and the problems are
     returned. `decode` looks into every file, which takes long, so that training meets no broken one; it also finds
     equal files in different splits. Of more than `most` images, only so many are looked into, always the same.
+    Samples of the split `without` are left out, whatever is wrong with them: their files are not even looked for.
     `tick(done, total)` is called as that proceeds.
     """
     path = Path(path)
     table, broken = read_table(path)
+    if without:
+        table = _without(table, without)
     folder = Path(root) if root is not None else path.parent
     return build_manifest(table, broken, folder, ontology, decode=decode, most=most, skip_bad=skip_bad, tick=tick)
 
@@ -167,6 +171,18 @@ def _normalised(table: Table, column: str) -> tuple[list[str], list[Problem]]:
             problems.append(table.problem(place, path, value))
         paths.append("" if isinstance(path, Fault) else path)
     return paths, problems
+
+
+def _without(table: Table, split: str) -> Table:
+    """The table less all rows of the samples that any row puts into a split."""
+    inputs, _ = _normalised(table, table.kind)
+    given = [there == split for there in table["split"]]
+    dropped = {path for path, gone in zip(inputs, given, strict=True) if gone and path}
+    kept = [place for place, path in enumerate(inputs) if not given[place] and path not in dropped]
+    if len(table) and not kept:
+        raise LecoError(f"{table.source}: all samples are in {split}; there is nothing to learn from")
+    columns = {name: [cells[place] for place in kept] for name, cells in table.columns.items()}
+    return Table(table.source, columns, table.rows and tuple(table.rows[place] for place in kept))
 
 
 def _normalised_features(value: str) -> str | Fault:

@@ -55,6 +55,7 @@ class Training(BaseModel):
     schedule: Literal["cosine", "poly"] = "cosine"
     average: float = Field(0.999, ge=0, lt=1)
     average_warm_up: bool = True
+    average_norm: bool = False  # BatchNorm's statistics averaged with the weights; else those of the last steps
     # BatchNorm's momentum: FixMatch's 0.001 needs thousands of steps before its statistics mean anything.
     norm_momentum: float = Field(0.001, gt=0, le=1)
     head_steps: int = Field(0, ge=0)  # of `lp-ft`: so many with the heads alone

@@ -43,6 +43,7 @@ class Material:
     annotated: Callable[[int, Annotation], Annotated]  # of a period
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
+    learned: str = ""  # as `fingerprint`, but the same for every test set
     data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # what to ask for, to have it again
@@ -74,15 +75,26 @@ class Material:
         """The same, for a training that starts from a model, which says how inputs are normalised."""
         return replace(self, normalise=start.description.normaliser(), start=start)
 
+    def without_test(self) -> "Material":
+        """The same, as if nothing were held out for testing; what is trained on it has no test scores."""
+        nothing = torch.zeros(0, dtype=torch.int64)
+        return replace(self, test=self.pool, tested=lambda _: nothing, fingerprint=self.learned)
+
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
         return self.ontology.until(self.versions[period])
 
 
-def make_material(experiment: Experiment, root: Path) -> Material:
-    """Load what an experiment names; benchmarks are below the folder `root`."""
+def make_material(experiment: Experiment, root: Path, tested: bool = True) -> Material:
+    """Load what an experiment names; benchmarks are below the folder `root`.
+
+    Unless it is to be `tested`, the test split is not read.
+    """
     start = None if experiment.start is None else read_bundle(experiment.start)  # before all that takes long
-    material = _benchmark(experiment, root) if experiment.data is None else _own(experiment, experiment.data)
+    if experiment.data is None:
+        material = _benchmark(experiment, root, tested)
+    else:
+        material = _own(experiment, experiment.data, tested)
     if start is None:
         return material
     mine = {"task": material.task, "input shape": tuple(material.shape), "backbone": experiment.training.model}
@@ -110,34 +122,38 @@ def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]
     return problems
 
 
-def _benchmark(experiment: Experiment, root: Path) -> Material:
+def _benchmark(experiment: Experiment, root: Path, tested: bool) -> Material:
     assert experiment.benchmark is not None
     benchmark = load(experiment.benchmark, root, experiment.size, experiment.transition)
     split = benchmark.split(experiment.seed)
-    everything = torch.arange(len(benchmark.test))
-    starts = (split.fingerprint, f"{benchmark.name} {benchmark.recipe.size}")
-    fingerprint, data = _digests(starts, benchmark.ontology, benchmark.pool, benchmark.test)
-    return Material(
+    pool = _contents(benchmark.pool)
+    test = benchmark.test if tested else benchmark.pool
+    everything = torch.arange(len(test))
+    both = pool + _contents(test) if tested else pool
+    digest = partial(_digest, benchmark.ontology)
+    material = Material(
         benchmark.name,
         benchmark.recipe.task,
         benchmark.ontology,
         tuple(period.version for period in split.periods),
         benchmark.pool,
-        benchmark.test,
+        test,
         benchmark.views(),
         normaliser(benchmark.recipe.task, benchmark.pool, split.periods[0].train, experiment),
         lambda period, annotation: annotate(split, period, annotation),
         lambda _: everything,
-        fingerprint,
-        data,
+        digest(split.fingerprint, both),
+        digest(split.fingerprint, pool),
+        digest(f"{benchmark.name} {benchmark.recipe.size}", both),
         benchmark.evaluated,
         f"{benchmark.name}, {benchmark.recipe.size} samples a period, {experiment.transition} transition",
     )
+    return material if tested else material.without_test()
 
 
-def _own(experiment: Experiment, data: OwnData) -> Material:
+def _own(experiment: Experiment, data: OwnData, tested: bool) -> Material:
     ontology = Ontology.load(data.ontology)
-    manifest = _checked(data, ontology)
+    manifest = _checked(data, ontology, tested)
     return own_material(experiment, data, ontology, manifest, own_samples(manifest, ontology, data.image_size))
 
 
@@ -157,8 +173,11 @@ def own_material(
     histories = [ontology.until(version) for version in versions]
     annotated = without_leaks([own_annotated(manifest, history, experiment.seed) for history in histories])
     first = annotated[0].newest.indices
-    starts = (f"{data.image_size} {_indices(annotated)} {manifest.split.tolist()}", f"own {data.image_size}")
-    fingerprint, content = _digests(starts, ontology, samples)
+    held_out = torch.from_numpy(manifest.split == "test")
+    learned, test = (_contents(samples, chosen.nonzero().flatten()) for chosen in (~held_out, held_out))
+    numbers = (~held_out).cumsum(dim=0) - 1  # as if the others were not there
+    start = f"{data.image_size} {_indices(annotated, numbers)}"
+    digest = partial(_digest, ontology)
     return Material(
         data.manifest.stem,
         task,
@@ -170,15 +189,17 @@ def own_material(
         normaliser(task, samples, first, experiment),
         lambda period, _: annotated[period],
         lambda period: own_test(manifest, histories[period]).indices,
-        fingerprint,
-        content,
+        digest(start, learned + test),
+        digest(start, learned),
+        digest(f"own {data.image_size}", learned + test),
         source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels in {manifest.root}",
     )
 
 
-def _checked(data: OwnData, ontology: Ontology) -> Manifest:
+def _checked(data: OwnData, ontology: Ontology, tested: bool) -> Manifest:
+    without = "" if tested else "test"
     try:
-        return read_manifest(data.manifest, ontology, root=data.root)[0]  # looks into every file
+        return read_manifest(data.manifest, ontology, root=data.root, without=without)[0]  # looks into every file
     except LecoError as error:
         headline, *more = str(error).split("\n")
         root = f" --root {data.root}" if data.root else ""
@@ -202,10 +223,10 @@ def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
     return found
 
 
-def _indices(periods: Sequence[Annotated]) -> str:
+def _indices(periods: Sequence[Annotated], numbers: Tensor) -> str:
     """Who is trained on and validated with, in every period."""
     parts = [part for a in periods for part in (a.newest, *a.history, a.validation)]
-    return str([(part.version, part.indices.tolist()) for part in parts])
+    return str([(part.version, numbers[part.indices].tolist()) for part in parts])
 
 
 def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:
@@ -246,18 +267,24 @@ def _channel_statistics(pool: Samples, indices: Tensor) -> tuple[Tensor, Tensor]
     return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
 
 
-def _digests(starts: Sequence[str], ontology: Ontology, *parts: Samples) -> list[str]:
-    """A digest of all samples, once for each start."""
-    contents = [_content(column) for samples in parts for column in (samples.inputs, *samples.labels.values())]
-    digests = [hashlib.blake2b(f"{start} {ontology.fingerprint}".encode(), digest_size=8) for start in starts]
-    for digest in digests:
-        digest.update(b"".join(contents))
-    return [digest.hexdigest() for digest in digests]
+def _digest(ontology: Ontology, start: str, contents: bytes) -> str:
+    return hashlib.blake2b(f"{start} {ontology.fingerprint}".encode() + contents, digest_size=8).hexdigest()
 
 
-def _content(column: Column) -> bytes:
-    """The values themselves, or, of files too many to read, their names and sizes."""
+def _contents(samples: Samples, indices: Tensor | None = None) -> bytes:
+    """What there is of all samples, or of some; nothing, if there is none."""
+    indices = torch.arange(len(samples)) if indices is None else indices
+    columns = (samples.inputs, *samples.labels.values()) if len(indices) else ()
+    return b"".join(_content(column, indices) for column in columns)
+
+
+def _content(column: Column, indices: Tensor) -> bytes:
+    """A digest of the values themselves, or, of files too many to read, their names and sizes."""
     if isinstance(column, InMemory):
-        return hashlib.blake2b(column.values.contiguous().view(torch.uint8).numpy().data).digest()
-    paths = [path for path in getattr(column, "paths", ()) if path != Path()]
-    return "".join(f"{'/'.join(path.parts[-3:])} {path.stat().st_size}\n" for path in paths).encode()
+        digest = hashlib.blake2b()
+        for ids in indices.split(4_096):  # type: ignore[no-untyped-call]
+            digest.update(column.values[ids].contiguous().view(torch.uint8).numpy().data)
+        return digest.digest()
+    paths = getattr(column, "paths", ())
+    named = [paths[index] for index in indices.tolist() if paths and paths[index] != Path()]
+    return "".join(f"{'/'.join(path.parts[-3:])} {path.stat().st_size}\n" for path in named).encode()

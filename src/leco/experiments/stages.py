@@ -6,7 +6,7 @@ A stage is known by its fingerprint alone, so equal ones are trained once, whoev
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,7 @@ class Stage:
     previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
     teacher: "Stage | None" = None
     start: str = ""  # digest of the bundle that it starts from, where that is no stage
+    learned: str = ""  # as `material`, whatever it is tested on
 
     @cached_property
     def fingerprint(self) -> str:
@@ -72,6 +73,12 @@ class Stage:
             "teacher": self.teacher and self.teacher.fingerprint,
         }
 
+    def without_test(self) -> "Stage":
+        """The same training, known by what it learns from alone."""
+        previous = tuple(stage.without_test() for stage in self.previous)
+        teacher = self.teacher and self.teacher.without_test()
+        return replace(self, material=self.learned, previous=previous, teacher=teacher)
+
     def __str__(self) -> str:
         (rate,) = self.training.learning_rate
         return f"TP{self.period} {self.method}, lr {rate:g}"
@@ -104,7 +111,7 @@ def plan(procedure: Procedure, material: Material) -> Plan:
     period and learning rate, which is a row of the paper's tables itself.
     """
     method, training = Method.parse(procedure.method), procedure.training
-    name = f"{material.name} {material.fingerprint}"
+    name, learned = (f"{material.name} {digest}" for digest in (material.fingerprint, material.learned))
     periods: list[tuple[Stage, ...]] = []
     for period, version in list(enumerate(material.versions))[material.first :]:
         start = material.start.digest if material.start and not periods else ""
@@ -114,7 +121,7 @@ def plan(procedure: Procedure, material: Material) -> Plan:
             "annotation": procedure.annotation if period else "label-new",
             "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
             "previous": () if strategy == "scratch" or start else periods[-1],
-            "start": start,
+            **{"start": start, "learned": learned},
         }
         candidates = []
         later = training.finetune_learning_rate if strategy != "scratch" else None

@@ -23,9 +23,13 @@ class Store:
     def __init__(self, runs: Path) -> None:
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
 
+    def folder(self, fingerprint: str) -> Path:
+        """Where a stage is, once it is complete."""
+        return self.stages / fingerprint
+
     def result(self, fingerprint: str) -> dict[str, Any] | None:
         """What a complete stage found; None if it is not complete."""
-        path = self.stages / fingerprint / "result.json"
+        path = self.folder(fingerprint) / "result.json"
         if not path.is_file():
             return None
         try:
@@ -40,12 +44,12 @@ class Store:
         """What a stage found that must be complete."""
         found = self.result(fingerprint)
         if found is None:
-            raise LecoError(f"{self.stages / fingerprint}: the stage is not complete; run it first")
+            raise LecoError(f"{self.folder(fingerprint)}: the stage is not complete; run it first")
         return found
 
     def weights(self, fingerprint: str) -> Path:
         """The weights of a complete stage."""
-        return self.stages / fingerprint / "model.safetensors"
+        return self.folder(fingerprint) / "model.safetensors"
 
     @contextmanager
     def working(self, fingerprint: str) -> Iterator[Path]:

@@ -6,7 +6,7 @@ it is the one of the period before.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +43,6 @@ class Extractor:
     extract: Callable[[Tensor], Tensor]
 
 
-def without_test(material: Material) -> Material:
-    """The same, but nothing in it is test; what is trained on it is kept apart, as its results lack a test."""
-    nothing = torch.zeros(0, dtype=torch.int64)
-    return replace(material, tested=lambda _: nothing, fingerprint=f"{material.fingerprint}-plan")
-
-
 def find_extractor(
     wanted: Experiment, material: Material, store: Store, backbone: str | None, machine: Machine, watch: Watch
 ) -> Extractor:
@@ -69,23 +63,21 @@ def find_extractor(
             "there is one period only, and its model has seen the labels; name pretrained features with --backbone "
             f"NAME, or take --backbone {PIXELS}"
         )
-    found, note = stages, "of the store"
     if not all(store.result(stage.fingerprint) for stage in stages.periods[-2]):
-        found, note = _train(wanted, without_test(material), store, machine, watch), "trained for this plan"
-    stage = choose(found.periods[-2], store)
+        _train(stages, material, store, machine, watch)
+    stage = choose(stages.periods[-2], store)
     network = load_network(stage, material, store).backbone
-    digest = hashlib.sha256(store.weights(stage.fingerprint).read_bytes()).hexdigest()[:16]
-    return Extractor(f"{stage.training.model} of stage {stage.fingerprint} ({stage}), {note}", digest, _of(network))
+    weights = store.weights(stage.fingerprint)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()[:16]
+    return Extractor(f"{stage.training.model} of stage {weights.parent.name} ({stage})", digest, _of(network))
 
 
-def _train(wanted: Experiment, material: Material, store: Store, machine: Machine, watch: Watch) -> Plan:
-    stages = plan(wanted, material)
+def _train(stages: Plan, material: Material, store: Store, machine: Machine, watch: Watch) -> None:
     for candidates in stages.periods[:-1]:
         for stage in candidates:
             for part in (stage.teacher, stage):
                 if part is not None:
                     run_stage(part, material, store, machine, watch, stages.may_diverge(part))
-    return stages
 
 
 def _of(network: nn.Module) -> Callable[[Tensor], Tensor]:

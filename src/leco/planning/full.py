@@ -15,7 +15,6 @@ from leco.experiments.networks import load_network
 from leco.experiments.running import Machine, Watch, run_stage
 from leco.experiments.stages import Stage, choose, plan
 from leco.experiments.store import Store
-from leco.planning.features import without_test
 from leco.planning.known import Known
 from leco.training.devices import make_fabric
 
@@ -42,7 +41,7 @@ class FullTraining:
 
     def predict(self, newest: Tensor, history: Tensor, rows: Tensor) -> Tensor:
         """Train on these samples; the likeliest class of each of these rows."""
-        whole = without_test(self.material)
+        whole = self.material
         period = len(whole.versions) - 1
         mine = _with_subsample(whole, newest, history, self.known.sample[rows].unique())  # type: ignore[no-untyped-call]
         earlier = plan(self.wanted, whole)
@@ -92,7 +91,7 @@ def _with_subsample(material: Material, newest: Tensor, history: Tensor, held_ou
 
     samples = json.dumps([part.indices.tolist() for part in (mine.newest, *mine.history, mine.validation)])
     digest = hashlib.sha256(f"{material.fingerprint} {samples}".encode()).hexdigest()[:16]
-    return replace(material, annotated=annotated, fingerprint=f"{digest}-plan")
+    return replace(material, annotated=annotated, fingerprint=digest, learned=digest)
 
 
 def _starting_from(stage: Stage, before: tuple[Stage, ...]) -> Stage:

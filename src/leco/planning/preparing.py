@@ -12,7 +12,6 @@ from leco.errors import LecoError
 from leco.experiments.config import Experiment
 from leco.experiments.material import Material
 from leco.experiments.running import Machine, Stopped, Watch
-from leco.experiments.store import Store
 from leco.ontology.files import write_text
 from leco.planning.curves import Curves, fit_curves
 from leco.planning.features import Directions, Extractor, find_extractor
@@ -20,6 +19,7 @@ from leco.planning.full import FullTraining
 from leco.planning.gathering import gather_known
 from leco.planning.known import NEWEST, Known
 from leco.planning.measuring import PRIORS, Head, Learner, choose_prior, measure, read_kept
+from leco.planning.trained import Trained
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
 DRAWS = 10  # every newest sample is held out twice
@@ -53,8 +53,8 @@ def find_ground(
     wanted: Experiment, material: Material, runs: Path, machine: Machine, watch: Watch, backbone: str | None = None
 ) -> Ground:
     """Read the features, and find the head for them: all that a batch needs."""
-    seed = wanted.seed
-    extractor = find_extractor(wanted, material, Store(runs), backbone, machine, watch)
+    seed, material = wanted.seed, material.without_test()
+    extractor = find_extractor(wanted, material, Trained(runs), backbone, machine, watch)
     known, directions = gather_known(material, extractor, seed)
     _check_enough(known, material)
     key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
@@ -81,7 +81,9 @@ def prepare(
     """Measure the learning curves, or take what was measured before from `runs/plans`."""
     ground = find_ground(wanted, material, runs, machine, watch, backbone)
     known, seed = ground.known, ground.seed
-    learner: Learner = FullTraining(wanted, material, known, Store(runs), machine, watch) if full else ground.head
+    learner: Learner = (
+        FullTraining(wanted, ground.material, known, Trained(runs), machine, watch) if full else ground.head
+    )
 
     def fitted() -> None:
         tick()

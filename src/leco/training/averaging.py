@@ -10,12 +10,13 @@ class Average:
     """A copy of a model whose weights follow it slowly.
 
     With a decay of 0.999, weights of the first steps would dominate a run of a few hundred; `warm_up` lets the decay
-    grow as (1 + k) / (10 + k) until it is reached. Buffers (BatchNorm's statistics) are copied, as FixMatch does.
+    grow as (1 + k) / (10 + k) until it is reached. Buffers (BatchNorm's statistics) are copied, as FixMatch does, or
+    averaged, too (`norm`): those of the last few steps do not fit weights that are an average of many.
     """
 
-    def __init__(self, model: nn.Module, decay: float = 0.999, warm_up: bool = True) -> None:
+    def __init__(self, model: nn.Module, decay: float = 0.999, warm_up: bool = True, norm: bool = False) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.decay, self.warm_up = decay, warm_up
+        self.decay, self.warm_up, self.norm = decay, warm_up, norm
 
     def decay_at(self, step: int) -> float:
         """The share of the old average that step number `step` (from 0) keeps."""
@@ -27,4 +28,7 @@ class Average:
         ours, theirs = tuple(self.model.parameters()), tuple(p.detach() for p in model.parameters())
         torch._foreach_lerp_(ours, theirs, 1 - self.decay_at(step))
         for mine, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
-            mine.copy_(buffer)
+            if self.norm and mine.is_floating_point():
+                mine.lerp_(buffer, 1 - self.decay_at(step))
+            else:
+                mine.copy_(buffer)

@@ -36,6 +36,7 @@ class Optimisation:
     schedule: str = "cosine"
     average: float = 0.999
     average_warm_up: bool = True
+    average_norm: bool = False
     head_steps: int = 0  # of `lp-ft`
     together: bool = False  # new samples and history in one forward pass (decision 10)
     evaluate_every: int = 1_000
@@ -82,7 +83,7 @@ class Training:
         self.job, self.network, self.validate = job, network, validate
         optimisation, fabric = job.optimisation, job.fabric
         place(network, fabric.device)
-        self.average = Average(network, optimisation.average, optimisation.average_warm_up)
+        self.average = Average(network, optimisation.average, optimisation.average_warm_up, optimisation.average_norm)
         self.distributed = fabric.world_size > 1
         if self.distributed:
             network.backbone.requires_grad_(job.strategy != "freeze")

@@ -291,6 +291,19 @@ def test_an_empty_split_follows_the_other_rows_of_the_sample_even_if_they_are_ba
     assert dict(zip(manifest.inputs, manifest.split.tolist(), strict=True)) == {"a.png": "test", "b.png": "train"}
 
 
+def test_a_split_can_be_left_out_with_all_that_is_wrong_with_it(folder, street):
+    text = "image,label,version,split\na.png,car,v1,train\ngone.png,no,v1,test\nb.png,car,v1,\nb.png,bus,v9,test\n"
+    (folder / "m.csv").write_text(text)
+    manifest, problems = read_manifest(folder / "m.csv", street, without="test")
+    assert (manifest.inputs, manifest.split.tolist(), problems.rows) == (("a.png",), ["train"], 1)
+    (folder / "m.csv").write_text(text.replace("a.png,car", "a.png,cat"))
+    with pytest.raises(LecoError, match="row 2"):
+        read_manifest(folder / "m.csv", street, without="test")
+    (folder / "m.csv").write_text("image,label,version,split\na.png,car,v1,test\n")
+    with pytest.raises(LecoError, match="all samples are in test"):
+        read_manifest(folder / "m.csv", street, without="test")
+
+
 def test_a_sample_belongs_to_one_period(folder, street):
     path = csv(folder, "image,label,version,period\na.png,road,v1,0\na.png,road,v2,1\nb.png,road,v1,002")
     assert "row 3: a.png: is in period 1 here, but in 0 in row 2" in complaint(path, street)

@@ -52,6 +52,15 @@ def test_what_a_stage_does_not_use_does_not_make_it_another():
     assert len({stage.fingerprint for stage in first}) == 1
 
 
+def test_a_training_is_also_known_by_what_it_learns_from_alone():
+    wanted, material, whole = make(method="lpl+st-hard/cond")
+    untested = plan(wanted, material.without_test())
+    assert [stage.without_test() for stage in whole.stages] == untested.stages
+    assert [stage.without_test() for stage in untested.stages] == untested.stages
+    assert not set(whole.stages) & set(untested.stages)  # they lack test scores
+    assert make_material(wanted, Path(), tested=False).fingerprint == material.learned
+
+
 def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
     rates = {"training.learning_rate": "0.1, 0.01"}
     students = make(rates, method="joint+st-hard")[2].periods[1]

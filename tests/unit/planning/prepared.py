@@ -9,8 +9,8 @@ from leco.experiments.running import Machine
 from leco.planning.preparing import Prepared, prepare
 
 
-def prepared(folder: Path, runs: Path | None = None, **options: Any) -> Prepared:
+def prepared(folder: Path, runs: Path | None = None, *, tested: bool = True, **options: Any) -> Prepared:
     """Measure what `leco plan` would."""
     wanted = experiment(str(folder / "experiment.yaml"), {}, {})
     options = {"draws": 5, "machine": Machine(), "watch": lambda *_: None} | options
-    return prepare(wanted, make_material(wanted, folder), runs or folder / "runs", **options)
+    return prepare(wanted, make_material(wanted, folder, tested), runs or folder / "runs", **options)

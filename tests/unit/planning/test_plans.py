@@ -92,6 +92,21 @@ def test_the_test_split_is_never_read(own):
     assert make_plan(prepared(own, own / "b"), 40, Costs(), "x") == before
 
 
+@pytest.mark.usefixtures("few_levels")
+def test_a_plan_is_the_same_whatever_is_wrong_with_the_test_split(own):
+    before = make_plan(prepared(own, own / "a", tested=False), 40, Costs(), "x")
+    lines = (own / "labels.csv").read_text().splitlines()
+    broken = [
+        line if not line.endswith("test") else f"gone{number}.npy,none,v2,test" for number, line in enumerate(lines)
+    ]
+    (own / "labels.csv").write_text("\n".join(broken) + "\n")
+    after = prepared(own, own / "a", tested=False)
+    assert make_plan(after, 40, Costs(), "x") == before
+    assert len(list((own / "a" / "plans").iterdir())) == 1  # what was measured is found again
+    with pytest.raises(LecoError, match="60 unknown label, 60 missing file"):
+        prepared(own, own / "a")
+
+
 def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(planned):
     found = planned
     cheap, dear = (choose(found.ground.known, found.curves, 40, Costs(1.0, cost)) for cost in (0.1, 5.0))

@@ -63,6 +63,18 @@ def test_a_short_run_is_not_dominated_by_its_first_weights():
     assert Average(nn.Linear(1, 1), warm_up=False).decay_at(0) == 0.999
 
 
+def test_statistics_of_batchnorm_are_averaged_if_asked():
+    norm = nn.BatchNorm1d(2)
+    average = Average(norm, decay=0.9, warm_up=False, norm=True)
+    expected = norm.running_var.clone()
+    for step in range(3):
+        norm(10 * torch.randn(8, 2))
+        average.update(norm, step)
+        expected = 0.9 * expected + 0.1 * norm.running_var
+    torch.testing.assert_close(average.model.running_var, expected)
+    assert average.model.num_batches_tracked == 3  # a count has no average
+
+
 def test_finetuning_takes_the_features_and_a_new_head():
     previous, network = make("v1", seed=1), make("v2", seed=2)
     head = network.heads[0].weight.detach().clone()

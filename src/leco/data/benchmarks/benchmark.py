@@ -1,6 +1,7 @@
 """What a benchmark is."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -44,7 +45,7 @@ class Benchmark:
     recipe: Recipe
     ontology: Ontology
     pool: Samples
-    test: Samples
+    read_test: "Callable[[], Samples]"
     strata: Tensor  # (n,) what `split` deals in proportion: the newest label, where it is one number
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
 
@@ -52,6 +53,11 @@ class Benchmark:
     def name(self) -> str:
         """The name it was asked for by."""
         return self.recipe.name
+
+    @cached_property
+    def test(self) -> Samples:
+        """The test samples; who does not ask for them does not read them."""
+        return self.read_test()
 
     def split(self, seed: int) -> Split:
         """Deal the pool to the periods."""

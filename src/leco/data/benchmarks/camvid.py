@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +47,10 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
             raise LecoError(f"{folder / 'split.json'}: needs lists of frames, `train` and `val`")
     if len({name for names in parts for name in names}) < sum(len(names) for names in parts):
         raise LecoError(f"{folder / 'split.json'}: a frame stands there twice")
-    pool, test = (_read(folder, names, values, history) for names in parts)
+    pool, read_test = _read(folder, parts[0], values, history), partial(_read, folder, parts[1], values, history)
     sequences = sorted({name.split("_")[0] for name in split["train"]})
     strata = torch.tensor([sequences.index(name.split("_")[0]) for name in split["train"]])
-    return Benchmark(recipe, history, pool, test, strata)
+    return Benchmark(recipe, history, pool, read_test, strata)
 
 
 def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology) -> Samples:

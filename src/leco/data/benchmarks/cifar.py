@@ -40,14 +40,19 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     remedy = f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
     for name in _MD5:
         there(recipe, root / _FOLDER / name, remedy)
-    meta, train, test = (_read(root, name) for name in ("meta", "train", "test"))
+    meta, train = _read(root, "meta"), _read(root, "train")
     fine = [name.decode() for name in meta[b"fine_label_names"]]
     coarse = [name.decode() for name in meta[b"coarse_label_names"]]
     above = dict(zip(train[b"fine_labels"], train[b"coarse_labels"], strict=True))
     lineages = [(coarse[above[index]], name) for index, name in enumerate(fine)]
     ontology = Ontology.from_taxonomy("cifar100", ["superclasses", "classes"], lineages)
-    pool, held_out = _samples(train, ontology), _samples(test, ontology)
-    return Benchmark(recipe, ontology, pool, held_out, strata=torch.tensor(train[b"fine_labels"]))
+    return Benchmark(
+        recipe,
+        ontology,
+        _samples(train, ontology),
+        lambda: _samples(_read(root, "test"), ontology),
+        strata=torch.tensor(train[b"fine_labels"]),
+    )
 
 
 def _samples(content: dict[bytes, Any], ontology: Ontology) -> Samples:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
-from leco.data.samples import InMemory
+from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.files import read_text
 from leco.ontology.ontology import Ontology
@@ -27,22 +28,30 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         raise LecoError(f"{folder / 'taxonomy.csv'}: needs the columns {', '.join(levels)}")
     ontology = Ontology.from_taxonomy("cub", levels, [[row[level] for level in levels] for row in rows])
     path = folder / "features.npz"
+    vectors, labels = _read(path, "train", len(ontology.newest))
+    width = vectors.shape[1]
+
+    def read_test() -> Samples:
+        vectors, labels = _read(path, "test", len(ontology.newest))
+        if vectors.shape[1] != width:
+            raise LecoError(f"{path}: test_x holds vectors of {vectors.shape[1]} numbers, train_x of {width}")
+        return labelled(InMemory(vectors), labels, ontology)
+
+    return Benchmark(recipe, ontology, labelled(InMemory(vectors), labels, ontology), read_test, labels)
+
+
+def _read(path: Path, part: str, num_classes: int) -> tuple[Tensor, Tensor]:
+    """The vectors and the classes of the part `train` or `test`."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            parts = {name: np.asarray(arrays[name]) for name in ("train_x", "train_y", "test_x", "test_y")}
+            features, labels = (np.asarray(arrays[f"{part}_{kind}"]) for kind in "xy")
     except Exception as error:  # numpy, zip and zlib have many
         raise LecoError(f"{path}: is not the archive of features that is expected: {error}") from None
-    samples = {}
-    for part in ("train", "test"):
-        features, labels = parts[f"{part}_x"], parts[f"{part}_y"]
-        if features.ndim != 2 or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu" or not len(labels):
-            raise LecoError(
-                f"{path}: {part}_x {features.shape} and {part}_y {labels.shape} are not vectors and classes"
-            )
-        vectors = torch.from_numpy(features).float()
-        if not vectors.isfinite().all() or features.shape[1] != parts["train_x"].shape[1]:
-            raise LecoError(f"{path}: {part}_x holds values that are not finite, or vectors of another length")
-        if labels.min() < 0 or labels.max() >= len(ontology.newest):
-            raise LecoError(f"{path}: {part}_y must be 0 to {len(ontology.newest) - 1}, the species of taxonomy.csv")
-        samples[part] = labelled(InMemory(vectors), torch.from_numpy(labels).long(), ontology)
-    return Benchmark(recipe, ontology, samples["train"], samples["test"], torch.from_numpy(parts["train_y"]).long())
+    if features.ndim != 2 or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu" or not len(labels):
+        raise LecoError(f"{path}: {part}_x {features.shape} and {part}_y {labels.shape} are not vectors and classes")
+    vectors = torch.from_numpy(features).float()
+    if not vectors.isfinite().all():
+        raise LecoError(f"{path}: {part}_x holds values that are not finite")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise LecoError(f"{path}: {part}_y must be 0 to {num_classes - 1}, the species of taxonomy.csv")
+    return vectors, torch.from_numpy(labels).long()

@@ -31,6 +31,6 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         recipe,
         history,
         labelled(InMemory(images[:_POOL]), labels[:_POOL], history),
-        labelled(InMemory(images[_POOL:]), labels[_POOL:], history),
+        lambda: labelled(InMemory(images[_POOL:]), labels[_POOL:], history),
         strata=labels[:_POOL],
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, there
-from leco.data.samples import Files
+from leco.data.samples import Files, Samples
 from leco.data.squares import middle_square
 from leco.errors import LecoError
 from leco.ontology.files import read_json, read_text
@@ -48,12 +48,16 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     tree = ontology(recipe, folder)
     paths, labels = zip(*(_read_list(recipe, folder, name) for name in ("l_train", "u_train_in")), strict=True)
     pool_labels = torch.cat(labels)
-    test_paths, test_labels = _read_list(recipe, folder, "val")
+
+    def read_test() -> Samples:
+        paths, labels = _read_list(recipe, folder, "val")
+        return labelled(_images(paths), labels, tree)
+
     return Benchmark(
         recipe,
         tree,
         labelled(_images([path for part in paths for path in part]), pool_labels, tree),
-        labelled(_images(test_paths), test_labels, tree),
+        read_test,
         strata=pool_labels,
     )
 

@@ -44,8 +44,12 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     labels = content["labels"] if isinstance(content, dict) else content
     evaluated = tuple(label["name"] for label in labels if label.get("evaluate", True))
     pool = _samples(folder / "training", training, values)
-    test = _samples(folder / "validation", _names(recipe, folder / "validation"), values)
-    return Benchmark(recipe, history, pool, test, torch.zeros(len(training), dtype=torch.int64), evaluated)
+    strata = torch.zeros(len(training), dtype=torch.int64)
+
+    def read_test() -> Samples:
+        return _samples(folder / "validation", _names(recipe, folder / "validation"), values)
+
+    return Benchmark(recipe, history, pool, read_test, strata, evaluated)
 
 
 def _names(recipe: Recipe, part: Path) -> list[str]:
