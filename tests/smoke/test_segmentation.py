@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from leco import LecoError
 from leco.data.benchmarks import mapillary, registry
 from leco.data.draws import Draws
 from leco.data.streams import Steps
@@ -87,6 +88,13 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
     assert rows["soft"].argmax() == vehicle
     assert kinds["tree"].fingerprint != kinds["soft"].fingerprint
     assert run(vistas, tmp_path / "runs", method="lpl", transition="soft")["test"]["v2.0"]["miou"] >= 0
+
+
+def test_pixels_are_not_balanced_and_that_is_said_before_anything_is_trained(vistas):
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL | {"training.balance": "true"})
+    material = make_material(wanted, vistas)
+    with pytest.raises(LecoError, match="pixels cannot be balanced"):
+        plan(wanted, material)
 
 
 def test_old_labels_that_contradict_new_ones_are_dropped(vistas):

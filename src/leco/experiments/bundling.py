@@ -90,5 +90,6 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
 
 def bundle_place(runs: Path, stage: Stage) -> Path:
     """Where the bundle of a stage goes, if nobody says."""
-    name = f"{stage.material.rsplit(' ', 1)[0]}-{stage.method}-{stage.seed}-{stage.fingerprint[:8]}"
+    data = stage.material.rsplit(" ", 1)[0][:40]  # names of files are short
+    name = f"{data}-{stage.method}-{stage.seed}-{stage.fingerprint[:8]}"
     return runs / "bundles" / name.replace("/", "-")

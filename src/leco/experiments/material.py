@@ -179,7 +179,7 @@ def own_material(
     start = f"{data.image_size} {_indices(annotated, numbers)}"
     digest = partial(_digest, ontology)
     return Material(
-        data.manifest.stem,
+        ontology.name,
         task,
         ontology,
         tuple(versions),

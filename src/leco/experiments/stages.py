@@ -111,6 +111,8 @@ def plan(procedure: Procedure, material: Material) -> Plan:
     period and learning rate, which is a row of the paper's tables itself.
     """
     method, training = Method.parse(procedure.method), procedure.training
+    if training.balance and material.task == "segmentation":
+        raise LecoError("training.balance: pixels cannot be balanced; it is for classification")
     name, learned = (f"{material.name} {digest}" for digest in (material.fingerprint, material.learned))
     periods: list[tuple[Stage, ...]] = []
     for period, version in list(enumerate(material.versions))[material.first :]:

@@ -5,7 +5,6 @@ from torch import nn
 
 from leco.data.draws import Draws
 from leco.data.streams import read_batch
-from leco.errors import LecoError
 from leco.methods.balance import balancing_bias
 from leco.training.loop import Job
 
@@ -22,8 +21,7 @@ def balance_teacher(job: Job) -> None:
     if teacher is None or not len(steps.history.indices):
         return
     head = teacher.heads[-1]  # type: ignore[index]
-    if not isinstance(head, nn.Linear):
-        raise LecoError("training.balance: pixels cannot be balanced; it is for classification")
+    assert isinstance(head, nn.Linear)  # pixels are refused before anything is trained
     newest, pool = steps.evidence.ontology.newest, steps.history
     logits, evidence = [], []
     teacher.eval()

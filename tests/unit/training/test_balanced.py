@@ -1,7 +1,5 @@
-import pytest
 import torch
 
-from leco import LecoError
 from leco.experiments.config import experiment
 from leco.experiments.material import make_material
 from leco.experiments.networks import build_network
@@ -39,10 +37,3 @@ def test_a_teacher_that_prefers_a_class_is_put_right(tmp_path):
     after = guesses(job)
     assert before[0] > 1.5 * before[1:].max()
     assert after.max() < 2.5 * after.min()
-
-
-def test_pixels_are_refused(tmp_path):
-    job = job_with_teacher(tmp_path)
-    job.teacher.heads[-1] = torch.nn.Conv2d(4, 10, 1)
-    with pytest.raises(LecoError, match=r"training\.balance"):
-        balance_teacher(job)
