@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from leco.methods.method import Method
-from leco.training.frozen import make_bank, number_of_views, on_features
+from leco.training.frozen import drawn_in, make_bank, number_of_views, on_features
 from leco.training.loop import Training
 from made_up import make_job, network, ontology, samples
 
@@ -41,7 +41,8 @@ def main() -> None:
         banked = on_features(replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net)
         assert banked is not None
         started = time.perf_counter()
-        make_bank(job, net.backbone, job.views.strong, 2)
+        for kind, indices in drawn_in(job).items():
+            make_bank(job, net.backbone, kind, indices, 2)
         bank = (time.perf_counter() - started) / 2 * views
         fast, slow = Training(*banked, None).run(), Training(job, net, None).run()
         quick, plain = [], []

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from leco.data.draws import Draws
 from leco.data.samples import InMemory
-from leco.data.views.images import View
 from leco.data.views.sets import ViewSet
 from leco.models.network import Network
 from leco.training.devices import place
@@ -39,9 +38,16 @@ def number_of_views(job: Job, features: int) -> int:
     drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)
     if drawn < 2 * samples:
         return 0
-    banks = len({request.view for term in job.terms for request in term.needs})
-    fitting = _LARGEST // (banks * samples * features * 4)
+    fitting = _LARGEST // (sum(len(indices) for indices in drawn_in(job).values()) * features * 4)
     return min(max(1, drawn // (samples * _DRAWS_A_VIEW)), _MOST_VIEWS, fitting)
+
+
+def drawn_in(job: Job) -> dict[str, Tensor]:
+    """The samples that are looked at in each view: FixMatch's weak one is of history alone."""
+    parts = {"new": job.steps.new.indices, "history": job.steps.history.indices}
+    wanted = {(request.view, request.part) for term in job.terms for request in term.needs}
+    views = sorted({view for view, _ in wanted})
+    return {v: torch.cat([parts[part] for view, part in sorted(wanted) if view == v]).unique() for v in views}  # type: ignore[no-untyped-call]
 
 
 def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
@@ -61,8 +67,7 @@ def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
     if not views:
         return None
     place(backbone, job.fabric.device).eval()
-    wanted = {request.view for term in job.terms for request in term.needs}
-    banks = {view: make_bank(job, backbone, getattr(job.views, view), views) for view in sorted(wanted)}
+    banks = {view: make_bank(job, backbone, view, indices, views) for view, indices in drawn_in(job).items()}
     nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are not read any more
     banked = replace(
         job,
@@ -75,12 +80,11 @@ def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
 
 
 @torch.no_grad()
-def make_bank(job: Job, backbone: nn.Module, view: View, views: int) -> Bank:
-    """Compute the features of some views, those of the first steps, of every sample that can be drawn."""
-    steps, device = job.steps, job.fabric.device
-    indices = torch.cat([steps.new.indices, steps.history.indices]).unique()  # type: ignore[no-untyped-call]
+def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int) -> Bank:
+    """Compute the features of some views, those of the first steps, of some samples."""
+    steps, device, view = job.steps, job.fabric.device, getattr(job.views, kind)
     found = []
-    for ids in indices.split(_AT_ONCE):
+    for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
         inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
         seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(views)]
         found.append(torch.stack([backbone(images) for images in seen], dim=1))
