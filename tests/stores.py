@@ -9,6 +9,7 @@ from typing import Any
 from leco import Ontology
 from leco.experiments.config import Training
 from leco.experiments.stages import Stage, relevant
+from leco.experiments.store import UNTESTED
 from leco.experiments.summary import summarise
 from leco.methods.method import Method
 
@@ -44,7 +45,13 @@ def make_stages(
             previous: tuple[Stage, ...] = ()
             for period in range(periods):
                 common: dict[str, Any] = {
-                    **{"material": material, "version": f"v{period + 1}", "period": period, "seed": seed},
+                    **{
+                        "material": material,
+                        "learned": f"{material}{UNTESTED}",
+                        "version": f"v{period + 1}",
+                        "period": period,
+                        "seed": seed,
+                    },
                     "strategy": strategy if period else "scratch",
                     "annotation": annotation if period else "label-new",
                     **{"head_start": False, "previous": () if strategy == "scratch" else previous},

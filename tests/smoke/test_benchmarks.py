@@ -83,6 +83,17 @@ def test_cifars_own_superclasses_are_those_of_the_ontology(cifar_root):
     assert benchmark.test.inputs.read(torch.tensor([7])).numpy().ravel().tolist() == content[b"data"][7].tolist()
 
 
+@pytest.mark.data
+def test_cifars_test_file_is_read_only_by_those_who_ask_for_it(cifar_root, tmp_path):
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    for name in ("meta", "train"):
+        (folder / name).symlink_to((cifar_root / "cifar-100-python" / name).resolve())
+    benchmark = load("cifar-leco-1k", tmp_path)
+    with pytest.raises(LecoError, match="test is not there"):
+        _ = benchmark.test
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
     class Evil:
         def __reduce__(self) -> tuple[object, ...]:
@@ -181,7 +192,7 @@ def test_wrong_inat_lists_are_named(inat_root):
     ):
         path.write_text(line + "\n")
         with pytest.raises(LecoError, match=message):
-            load("inat-leco", inat_root, size=4_000)
+            _ = load("inat-leco", inat_root, size=4_000).test
     (inat_root / "semi-inat-2021" / "u_train_in.txt").unlink()
     with pytest.raises(LecoError, match=r"u_train_in\.txt is not there; get the images and the label lists"):
         load("inat-leco", inat_root, size=4_000)
@@ -239,7 +250,7 @@ BAD_CUB = {
     "labels that are no classes": ({"test_y": np.full(4, 0.5)}, "are not vectors and classes"),
     "labels beyond the taxonomy": ({"test_y": np.full(4, 9)}, "test_y must be 0 to 1"),
     "values too large": ({"test_x": np.full((4, 2), 1e300)}, "values that are not finite"),
-    "vectors of another length": ({"test_x": np.zeros((4, 3))}, "vectors of another length"),
+    "vectors of another length": ({"test_x": np.zeros((4, 3))}, "test_x holds vectors of 3 numbers, train_x of 2"),
     "pickled objects": ({"test_x": np.array([object()] * 4)}, "is not the archive of features"),
 }
 
@@ -264,7 +275,7 @@ def test_wrong_features_are_named(case, tmp_path):
             folder / "features.npz", **arrays
         )
     with pytest.raises(LecoError, match=message) as error:
-        load("cub-leco", tmp_path)
+        _ = recipe("cub-leco").build(recipe("cub-leco"), tmp_path).test
     assert "features.npz" in str(error.value)
 
 

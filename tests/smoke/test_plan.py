@@ -68,6 +68,31 @@ def test_the_model_that_was_trained_is_found_without_a_look_at_the_test_images(t
     assert all((project / sample).is_file() for sample in asked)
 
 
+def test_a_plan_does_not_hang_on_where_test_rows_stand_nor_on_what_was_trained_before(tmp_path):
+    assert leco("init", "project", cwd=tmp_path).returncode == 0
+    manifest = tmp_path / "project" / "labels.csv"
+    header, *rows = manifest.read_text().splitlines()
+    held_out = [row for row in rows if row.endswith(",test")]
+    others = [row for row in rows if row not in held_out]
+    mixed = [row for number, row in enumerate(others) for row in [*held_out[number : number + 1], row]]
+    assert sorted(mixed) == sorted(rows)
+    manifest.write_text("\n".join([header, *mixed]) + "\n")
+    settings = ["--set", "training.steps=20", "--set", "training.model=wrn-10-1"]
+    assert leco("run", "project/experiment.yaml", *settings, cwd=tmp_path).returncode == 0
+    plans = []
+    for runs in ("runs", "others"):
+        call = ["plan", "project/experiment.yaml", *settings, "--draws", 5, "--budget", 30, "--json", "--runs", runs]
+        plans.append(json.loads(leco(*call, cwd=tmp_path).stdout))
+        del plans[-1]["features"]  # names the stage
+    assert plans[0] == plans[1]
+    (trained,) = (tmp_path / "others" / "stages").iterdir()
+    learned = {
+        json.loads((path / "config.json").read_text())["learned"]: path for path in tmp_path.glob("runs/stages/*")
+    }
+    weights = [path / "model.safetensors" for path in (trained, learned[trained.name])]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
 def test_of_a_benchmark_the_test_samples_are_not_read(tmp_path, monkeypatch: pytest.MonkeyPatch):
     def untouchable(_: Benchmark) -> None:
         raise AssertionError("the test split was read")

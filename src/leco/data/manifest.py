@@ -248,8 +248,12 @@ def _assemble(
     periods: dict[int, int],
     numbers: dict[str, int],
 ) -> Manifest:
-    """Turn rows that are all right into samples, in the order of their first rows."""
-    paths = tuple(dict.fromkeys(inputs[place] for place in kept))
+    """Turn rows that are all right into samples, in the order of their first rows, but test samples last.
+
+    So what is learned does not depend on which numbers test samples have.
+    """
+    found = dict.fromkeys(inputs[place] for place in kept)
+    paths = tuple(sorted(found, key=lambda path: splits[numbers[path]] == "test"))
     order = {path: index for index, path in enumerate(paths)}
     chosen = np.asarray(kept, dtype=np.int64)
     sample = np.array([order[inputs[place]] for place in kept], dtype=np.int64)

@@ -42,9 +42,10 @@ def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
 
 
 def fits_memory(manifest: Manifest, ontology: Ontology, side: int) -> bool:
-    """Whether all images, decoded, are small enough to be kept."""
+    """Whether all images, decoded, are small enough to be kept; test samples do not count, if there are others."""
     of_pixel = 3 + 2 * len(ontology.versions) if manifest.masks else 3
-    return manifest.kind == "features" or len(manifest) * side * side * of_pixel <= _IN_MEMORY
+    count = int((manifest.split != "test").sum()) or len(manifest)
+    return manifest.kind == "features" or count * side * side * of_pixel <= _IN_MEMORY
 
 
 def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:

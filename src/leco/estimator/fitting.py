@@ -44,6 +44,7 @@ def material_of(features: Tensor, normalise: Callable[[Tensor], Tensor], labels:
         annotated=lambda period, _: periods[period],
         tested=lambda _: torch.empty(0, dtype=torch.int64),
         fingerprint="",
+        learned="",
     )
 
 

@@ -67,7 +67,7 @@ def _statistics(normalise: Callable[[Tensor], Tensor]) -> tuple[tuple[float, ...
 def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
     """Write the bundle of a complete stage; everything is in the store."""
     result = store.require(fingerprint)
-    folder = store.stages / fingerprint
+    folder = store.folder(fingerprint)
     if result.get("diverged"):
         raise LecoError(f"{folder}: the stage diverged, and has no model")
     if not (folder / FILE).is_file():

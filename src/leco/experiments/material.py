@@ -23,6 +23,7 @@ from leco.data.views.sets import ViewSet, feature_views, image_views, segmentati
 from leco.deployment.bundle import Bundle, read_bundle
 from leco.errors import LecoError
 from leco.experiments.config import Experiment, OwnData
+from leco.experiments.store import UNTESTED
 from leco.models.backbones import input_statistics
 from leco.ontology.differences import require_same
 from leco.ontology.ontology import Ontology
@@ -43,7 +44,7 @@ class Material:
     annotated: Callable[[int, Annotation], Annotated]  # of a period
     tested: Callable[[int], Tensor]  # indices into `test`, of a period
     fingerprint: str  # changes with the samples, their labels and who is dealt what
-    learned: str = ""  # as `fingerprint`, but the same for every test set
+    learned: str  # as `fingerprint`, but the same for every test set
     data: str = ""  # as `fingerprint`, but the same for every seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # what to ask for, to have it again
@@ -95,6 +96,8 @@ def make_material(experiment: Experiment, root: Path, tested: bool = True) -> Ma
         material = _benchmark(experiment, root, tested)
     else:
         material = _own(experiment, experiment.data, tested)
+    if not tested:
+        material = material.without_test()
     if start is None:
         return material
     mine = {"task": material.task, "input shape": tuple(material.shape), "backbone": experiment.training.model}
@@ -126,12 +129,12 @@ def _benchmark(experiment: Experiment, root: Path, tested: bool) -> Material:
     assert experiment.benchmark is not None
     benchmark = load(experiment.benchmark, root, experiment.size, experiment.transition)
     split = benchmark.split(experiment.seed)
-    pool = _contents(benchmark.pool)
     test = benchmark.test if tested else benchmark.pool
-    everything = torch.arange(len(test))
-    both = pool + _contents(test) if tested else pool
+    everything = torch.arange(len(test) if tested else 0)
+    learned = _contents(benchmark.pool)
+    both = learned + _contents(test, everything)
     digest = partial(_digest, benchmark.ontology)
-    material = Material(
+    return Material(
         benchmark.name,
         benchmark.recipe.task,
         benchmark.ontology,
@@ -143,18 +146,18 @@ def _benchmark(experiment: Experiment, root: Path, tested: bool) -> Material:
         lambda period, annotation: annotate(split, period, annotation),
         lambda _: everything,
         digest(split.fingerprint, both),
-        digest(split.fingerprint, pool),
+        digest(split.fingerprint, learned) + UNTESTED,
         digest(f"{benchmark.name} {benchmark.recipe.size}", both),
         benchmark.evaluated,
         f"{benchmark.name}, {benchmark.recipe.size} samples a period, {experiment.transition} transition",
     )
-    return material if tested else material.without_test()
 
 
 def _own(experiment: Experiment, data: OwnData, tested: bool) -> Material:
     ontology = Ontology.load(data.ontology)
     manifest = _checked(data, ontology, tested)
-    return own_material(experiment, data, ontology, manifest, own_samples(manifest, ontology, data.image_size))
+    samples = own_samples(manifest, ontology, data.image_size)
+    return own_material(experiment, data, ontology, manifest, samples)
 
 
 def own_material(
@@ -173,10 +176,11 @@ def own_material(
     histories = [ontology.until(version) for version in versions]
     annotated = without_leaks([own_annotated(manifest, history, experiment.seed) for history in histories])
     first = annotated[0].newest.indices
-    held_out = torch.from_numpy(manifest.split == "test")
+    held_out = torch.from_numpy(
+        manifest.split == "test"
+    )  # the last ones: all others have the numbers they have without
     learned, test = (_contents(samples, chosen.nonzero().flatten()) for chosen in (~held_out, held_out))
-    numbers = (~held_out).cumsum(dim=0) - 1  # as if the others were not there
-    start = f"{data.image_size} {_indices(annotated, numbers)}"
+    start = f"{data.image_size} {_indices(annotated)}"
     digest = partial(_digest, ontology)
     return Material(
         ontology.name,
@@ -190,7 +194,7 @@ def own_material(
         lambda period, _: annotated[period],
         lambda period: own_test(manifest, histories[period]).indices,
         digest(start, learned + test),
-        digest(start, learned),
+        digest(start, learned) + UNTESTED,
         digest(f"own {data.image_size}", learned + test),
         source=f"{data.manifest} with {data.ontology}, images of {data.image_size} pixels in {manifest.root}",
     )
@@ -223,10 +227,10 @@ def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
     return found
 
 
-def _indices(periods: Sequence[Annotated], numbers: Tensor) -> str:
+def _indices(periods: Sequence[Annotated]) -> str:
     """Who is trained on and validated with, in every period."""
     parts = [part for a in periods for part in (a.newest, *a.history, a.validation)]
-    return str([(part.version, numbers[part.indices].tolist()) for part in parts])
+    return str([(part.version, part.indices.tolist()) for part in parts])
 
 
 def _own_views(task: Task, samples: Samples, train: Tensor) -> ViewSet:

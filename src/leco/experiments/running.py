@@ -86,7 +86,7 @@ def run_stage(
         for problem in problems if leads else ():
             machine.say(f"{problem}; going on from step {training.step}")
         if leads:
-            config = stage.config() | {"source": material.source, "learned": stage.without_test().fingerprint}
+            config = stage.config() | {"source": material.source, "learned": stage.untested.fingerprint}
             write_bytes(folder / "config.json", json.dumps(config, indent=1).encode())
             forget_after(folder / "metrics.jsonl", training.step)
         try:

@@ -27,6 +27,7 @@ class Stage:
     """One training. Its fingerprint covers all that its result depends on."""
 
     material: str  # name and fingerprint of the data
+    learned: str  # the same, whatever it is tested on
     version: str
     period: int
     method: Method
@@ -38,7 +39,6 @@ class Stage:
     previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
     teacher: "Stage | None" = None
     start: str = ""  # digest of the bundle that it starts from, where that is no stage
-    learned: str = ""  # as `material`, whatever it is tested on
 
     @cached_property
     def fingerprint(self) -> str:
@@ -73,10 +73,11 @@ class Stage:
             "teacher": self.teacher and self.teacher.fingerprint,
         }
 
-    def without_test(self) -> "Stage":
+    @cached_property
+    def untested(self) -> "Stage":
         """The same training, known by what it learns from alone."""
-        previous = tuple(stage.without_test() for stage in self.previous)
-        teacher = self.teacher and self.teacher.without_test()
+        previous = tuple(stage.untested for stage in self.previous)
+        teacher = self.teacher and self.teacher.untested
         return replace(self, material=self.learned, previous=previous, teacher=teacher)
 
     def __str__(self) -> str:
@@ -119,11 +120,12 @@ def plan(procedure: Procedure, material: Material) -> Plan:
         start = material.start.digest if material.start and not periods else ""
         strategy: Strategy = procedure.strategy if periods or start else "scratch"
         common: dict[str, Any] = {
-            **{"material": name, "version": version, "period": period, "strategy": strategy, "seed": procedure.seed},
+            **{"material": name, "learned": learned, "version": version, "period": period, "seed": procedure.seed},
+            "strategy": strategy,
             "annotation": procedure.annotation if period else "label-new",
             "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
             "previous": () if strategy == "scratch" or start else periods[-1],
-            **{"start": start, "learned": learned},
+            "start": start,
         }
         candidates = []
         later = training.finetune_learning_rate if strategy != "scratch" else None

@@ -14,6 +14,7 @@ from typing import Any
 from leco.errors import LecoError
 from leco.ontology.files import write_bytes
 
+UNTESTED = "-plan"  # how the fingerprints of data end whose test split was left out; reports pass them over
 CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
 
 

@@ -14,7 +14,7 @@ from leco.experiments.material import Material
 from leco.experiments.networks import load_network
 from leco.experiments.running import Machine, Watch, run_stage
 from leco.experiments.stages import Stage, choose, plan
-from leco.experiments.store import Store
+from leco.experiments.store import UNTESTED, Store
 from leco.planning.known import Known
 from leco.training.devices import make_fabric
 
@@ -91,7 +91,7 @@ def _with_subsample(material: Material, newest: Tensor, history: Tensor, held_ou
 
     samples = json.dumps([part.indices.tolist() for part in (mine.newest, *mine.history, mine.validation)])
     digest = hashlib.sha256(f"{material.fingerprint} {samples}".encode()).hexdigest()[:16]
-    return replace(material, annotated=annotated, fingerprint=digest, learned=digest)
+    return replace(material, annotated=annotated, fingerprint=f"{digest}{UNTESTED}", learned=f"{digest}{UNTESTED}")
 
 
 def _starting_from(stage: Stage, before: tuple[Stage, ...]) -> Stage:

@@ -18,8 +18,8 @@ from leco.planning.features import Directions, Extractor, find_extractor
 from leco.planning.full import FullTraining
 from leco.planning.gathering import gather_known
 from leco.planning.known import NEWEST, Known
+from leco.planning.learned import Learned
 from leco.planning.measuring import PRIORS, Head, Learner, choose_prior, measure, read_kept
-from leco.planning.trained import Trained
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
 DRAWS = 10  # every newest sample is held out twice
@@ -54,7 +54,7 @@ def find_ground(
 ) -> Ground:
     """Read the features, and find the head for them: all that a batch needs."""
     seed, material = wanted.seed, material.without_test()
-    extractor = find_extractor(wanted, material, Trained(runs), backbone, machine, watch)
+    extractor = find_extractor(wanted, material, Learned(runs), backbone, machine, watch)
     known, directions = gather_known(material, extractor, seed)
     _check_enough(known, material)
     key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
@@ -82,7 +82,7 @@ def prepare(
     ground = find_ground(wanted, material, runs, machine, watch, backbone)
     known, seed = ground.known, ground.seed
     learner: Learner = (
-        FullTraining(wanted, ground.material, known, Trained(runs), machine, watch) if full else ground.head
+        FullTraining(wanted, ground.material, known, Learned(runs), machine, watch) if full else ground.head
     )
 
     def fitted() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from leco.experiments.store import UNTESTED
 from leco.reports.conclusions import Finding, findings
 from leco.reports.plans import PlanPart, read_plans
 from leco.reports.sections import Section, sections
@@ -13,8 +14,6 @@ from leco.reports.tables import Table, tables
 
 METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 _SHOWN = ("model", "steps", "batch_size", "weight_decay", "momentum", "schedule", "average", "evaluate_every")
-
-PLANNED = "-plan"  # how the fingerprint of a plan's own material ends
 
 _TASKS = {
     **{"cifar": "classification", "inat": "classification", "digits": "classification"},
@@ -47,7 +46,7 @@ class Report:
 def make_report(stored: Stored) -> Report:
     """Everything a report says, from stored stages alone."""
     # What `leco plan` trained was never tested, and stands in its plan.
-    records = [record for record in stored.records if not record.material.endswith(PLANNED)]
+    records = [record for record in stored.records if not record.material.endswith(UNTESTED)]
     found = sections(records)
     names = Counter(section.benchmark for section in found)
     seen = Counter[str]()

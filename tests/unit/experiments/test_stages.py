@@ -55,8 +55,8 @@ def test_what_a_stage_does_not_use_does_not_make_it_another():
 def test_a_training_is_also_known_by_what_it_learns_from_alone():
     wanted, material, whole = make(method="lpl+st-hard/cond")
     untested = plan(wanted, material.without_test())
-    assert [stage.without_test() for stage in whole.stages] == untested.stages
-    assert [stage.without_test() for stage in untested.stages] == untested.stages
+    assert [stage.untested for stage in whole.stages] == untested.stages
+    assert [stage.untested for stage in untested.stages] == untested.stages
     assert not set(whole.stages) & set(untested.stages)  # they lack test scores
     assert make_material(wanted, Path(), tested=False).fingerprint == material.learned
 

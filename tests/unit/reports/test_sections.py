@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tests.stores import make_stages, write_stage, write_store
 
+from leco.reports.report import make_report
 from leco.reports.sections import Key, sections
 from leco.reports.stored import read_store
 
@@ -20,6 +21,14 @@ def test_seeds_and_methods_stand_together(tmp_path):
     assert section.versions == ("v1", "v2")
     assert len(section.scores(Key(1, "lpl")).by_seed) == 3
     assert section.scores(Key(1, "joint+pl")) is None
+
+
+def test_what_was_trained_for_a_plan_alone_is_not_reported(tmp_path):
+    stages = make_stages([0])
+    write_store(tmp_path, [*stages, *((stage.untested, score) for stage, score in stages)])
+    report = make_report(read_store(tmp_path))
+    assert report.stages == len(stages)
+    assert len(report.parts) == 1
 
 
 def test_budgets_are_never_mixed(tmp_path):

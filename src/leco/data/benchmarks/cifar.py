@@ -38,9 +38,12 @@ class _DataOnly(pickle.Unpickler):
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read the official python version of CIFAR-100."""
     remedy = f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
-    for name in _MD5:
+
+    def read(name: str) -> dict[bytes, Any]:
         there(recipe, root / _FOLDER / name, remedy)
-    meta, train = _read(root, "meta"), _read(root, "train")
+        return _read(root, name)
+
+    meta, train = read("meta"), read("train")
     fine = [name.decode() for name in meta[b"fine_label_names"]]
     coarse = [name.decode() for name in meta[b"coarse_label_names"]]
     above = dict(zip(train[b"fine_labels"], train[b"coarse_labels"], strict=True))
@@ -50,7 +53,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         recipe,
         ontology,
         _samples(train, ontology),
-        lambda: _samples(_read(root, "test"), ontology),
+        lambda: _samples(read("test"), ontology),
         strata=torch.tensor(train[b"fine_labels"]),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from leco.experiments.store import Store
 
 
-class Trained(Store):
+class Learned(Store):
     """A store that also finds what `leco run` trained, without a look at what it was tested on."""
 
     def folder(self, fingerprint: str) -> Path:
@@ -18,11 +18,11 @@ class Trained(Store):
     @cached_property
     def _others(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
-        for path in sorted(self.stages.glob("*/config.json")):
+        for result in sorted(self.stages.glob("*/result.json")):
             try:
-                config = json.loads(path.read_bytes())
+                config = json.loads(result.with_name("config.json").read_bytes())
             except (OSError, ValueError):  # damaged: it is trained anew
                 continue
             if isinstance(config, dict) and isinstance(config.get("learned"), str):
-                found.setdefault(config["learned"], path.parent)
+                found.setdefault(config["learned"], result.parent)
         return found
