@@ -156,8 +156,7 @@ def _benchmark(experiment: Experiment, root: Path, tested: bool) -> Material:
 def _own(experiment: Experiment, data: OwnData, tested: bool) -> Material:
     ontology = Ontology.load(data.ontology)
     manifest = _checked(data, ontology, tested)
-    samples = own_samples(manifest, ontology, data.image_size)
-    return own_material(experiment, data, ontology, manifest, samples)
+    return own_material(experiment, data, ontology, manifest, own_samples(manifest, ontology, data.image_size))
 
 
 def own_material(
@@ -176,9 +175,8 @@ def own_material(
     histories = [ontology.until(version) for version in versions]
     annotated = without_leaks([own_annotated(manifest, history, experiment.seed) for history in histories])
     first = annotated[0].newest.indices
-    held_out = torch.from_numpy(
-        manifest.split == "test"
-    )  # the last ones: all others have the numbers they have without
+    # Manifests have test samples last: all others have the numbers that they would have without them.
+    held_out = torch.from_numpy(manifest.split == "test")
     learned, test = (_contents(samples, chosen.nonzero().flatten()) for chosen in (~held_out, held_out))
     start = f"{data.image_size} {_indices(annotated)}"
     digest = partial(_digest, ontology)
