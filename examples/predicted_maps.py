@@ -2,7 +2,7 @@
 
     python examples/predicted_maps.py runs camvid-leco --data DIR -o maps.png
 
-Of each complete stage of the last period in `runs`, one row; a frame is a column.
+Of each complete stage of the last period and one seed in `runs`, one row; a frame is a column.
 """
 
 import argparse
@@ -30,13 +30,15 @@ def main() -> None:
     parser.add_argument("benchmark")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--budget", default="small")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--frames", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path, default=Path("maps.png"))
     options = parser.parse_args()
     rows = []
     for path in sorted((options.runs / "stages").glob("*/config.json")):
         config = json.loads(path.read_text())
-        if not config["period"] or not config["material"].startswith(f"{options.benchmark} "):
+        mine = config["material"].startswith(f"{options.benchmark} ") and config["seed"] == options.seed
+        if not config["period"] or not mine:
             continue
         changes = {name: config[name] for name in ("method", "strategy", "annotation", "head_start", "seed")}
         wanted = experiment(options.benchmark, changes | {"budget": options.budget}, {})

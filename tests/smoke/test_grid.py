@@ -38,6 +38,14 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     assert "0 to train" in again.stdout
 
 
+def test_a_head_start_makes_other_stages_but_of_the_first_period(tmp_path):
+    call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
+    settings = ["--set", "training.steps=2", "--set", "training.batch_size=8"]
+    assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
+    assert "2 distinct, 2 there" in leco(*call, *settings, cwd=tmp_path).stdout
+    assert "2 distinct, 1 there" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
+
+
 def test_a_failure_stops_only_what_needs_it(tmp_path):
     result = grid(
         *(

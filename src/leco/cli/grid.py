@@ -29,6 +29,9 @@ def grid(
     budget: Annotated[str | None, typer.Option(help="paper (if not given) or small.", show_default=False)] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
     transition: Annotated[str | None, typer.Option(help="As of `leco run`: tree or soft.", show_default=False)] = None,
+    head_start: Annotated[
+        bool, typer.Option("--head-start", help="Classes begin as the class they came from, in all of them.")
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
     ] = None,
@@ -55,7 +58,7 @@ def grid(
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
-    common = {"budget": budget, "size": size, "transition": transition}
+    common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
     wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
