@@ -38,24 +38,21 @@ class _DataOnly(pickle.Unpickler):
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read the official python version of CIFAR-100."""
     remedy = f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
-
-    def read(name: str) -> dict[bytes, Any]:
+    for name in ("train", "meta"):
         there(recipe, root / _FOLDER / name, remedy)
-        return _read(root, name)
-
-    meta, train = read("meta"), read("train")
+    meta, train = _read(root, "meta"), _read(root, "train")
     fine = [name.decode() for name in meta[b"fine_label_names"]]
     coarse = [name.decode() for name in meta[b"coarse_label_names"]]
     above = dict(zip(train[b"fine_labels"], train[b"coarse_labels"], strict=True))
     lineages = [(coarse[above[index]], name) for index, name in enumerate(fine)]
     ontology = Ontology.from_taxonomy("cifar100", ["superclasses", "classes"], lineages)
-    return Benchmark(
-        recipe,
-        ontology,
-        _samples(train, ontology),
-        lambda: _samples(read("test"), ontology),
-        strata=torch.tensor(train[b"fine_labels"]),
-    )
+
+    def read_test() -> Samples:
+        there(recipe, root / _FOLDER / "test", remedy)
+        return _samples(_read(root, "test"), ontology)
+
+    strata = torch.tensor(train[b"fine_labels"])
+    return Benchmark(recipe, ontology, _samples(train, ontology), read_test, strata)
 
 
 def _samples(content: dict[bytes, Any], ontology: Ontology) -> Samples:
