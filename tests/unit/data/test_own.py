@@ -6,8 +6,10 @@ import torch
 from PIL import Image
 
 from leco import LecoError, Ontology
+from leco.data import own
 from leco.data.manifest import read_manifest
 from leco.data.own import few_samples, lazy_samples, own_annotated, own_samples, own_test
+from leco.data.samples import InMemory
 from leco.data.streams import Steps, loader
 
 ONTOLOGY = Ontology.from_taxonomy("pets", ["v1", "v2"], [("dog", "husky"), ("dog", "poodle"), ("cat", "lynx")])
@@ -74,6 +76,17 @@ def test_what_is_of_a_later_period_does_not_validate_either(tmp_path):
 def test_test_samples_are_those_with_a_newest_label(tmp_path):
     manifest, _ = read_manifest(write_images(tmp_path, [*ROWS, "f.png,cat,v1,test,"]), ONTOLOGY)
     assert names(manifest, own_test(manifest, ONTOLOGY).indices) == {"e.png"}
+
+
+def test_whether_images_are_held_in_memory_does_not_hang_on_test_samples(tmp_path, monkeypatch):
+    path = write_images(tmp_path, ROWS)
+    both = read_manifest(path, ONTOLOGY)[0], read_manifest(path, ONTOLOGY, without="test")[0]
+    others = len(both[1])
+    assert len(both[0]) > others
+    for fitting in (others - 1, others):
+        monkeypatch.setattr(own, "_IN_MEMORY", fitting * 8 * 8 * 3)
+        held = [isinstance(own_samples(manifest, ONTOLOGY, 8).inputs, InMemory) for manifest in both]
+        assert held == [fitting == others] * 2
 
 
 def test_a_given_validation_split_is_used(tmp_path):

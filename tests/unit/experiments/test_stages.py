@@ -61,6 +61,14 @@ def test_a_training_is_also_known_by_what_it_learns_from_alone():
     assert make_material(wanted, Path(), tested=False).fingerprint == material.learned
 
 
+def test_each_stage_is_renamed_once_however_many_need_it():
+    rates = {"training.learning_rate": "0.1, 0.01"}
+    first, last = make(rates, method="lpl+st-hard/cond")[2].periods
+    assert all(
+        mine is stage.untested for student in last for mine, stage in zip(student.untested.previous, first, strict=True)
+    )
+
+
 def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
     rates = {"training.learning_rate": "0.1, 0.01"}
     students = make(rates, method="joint+st-hard")[2].periods[1]
