@@ -116,7 +116,7 @@ def build_manifest(
     problems.extend(wrong)
     masks, wrong = _normalised(table, "mask")
     problems.extend(wrong)
-    numbers = {path: number for number, path in enumerate(dict.fromkeys(path for path in inputs if path))}
+    numbers = _numbered(inputs)
     samples = [numbers.get(path, -1) for path in inputs]
     # A class may be called by its name or its id: what counts is which one it is.
     handles = {version.name: version.handles for version in ontology.versions}
@@ -174,15 +174,21 @@ def _normalised(table: Table, column: str) -> tuple[list[str], list[Problem]]:
 
 
 def _without(table: Table, split: str) -> Table:
-    """The table less all rows of the samples that any row puts into a split."""
+    """The table less all rows of the samples of a split."""
     inputs, _ = _normalised(table, table.kind)
-    given = [there == split for there in table["split"]]
-    dropped = {path for path, gone in zip(inputs, given, strict=True) if gone and path}
-    kept = [place for place, path in enumerate(inputs) if not given[place] and path not in dropped]
+    numbers = _numbered(inputs)
+    samples = [numbers.get(path, -1) for path in inputs]
+    splits, _ = resolve_splits(table, samples)
+    kept = [place for place, sample in enumerate(samples) if splits.get(sample, table["split"][place]) != split]
     if len(table) and not kept:
         raise LecoError(f"{table.source}: all samples are in {split}; there is nothing to learn from")
     columns = {name: [cells[place] for place in kept] for name, cells in table.columns.items()}
     return Table(table.source, columns, table.rows and tuple(table.rows[place] for place in kept))
+
+
+def _numbered(inputs: Sequence[str]) -> dict[str, int]:
+    """Every path that there is, and its number, in the order of their first rows."""
+    return {path: number for number, path in enumerate(dict.fromkeys(path for path in inputs if path))}
 
 
 def _normalised_features(value: str) -> str | Fault:

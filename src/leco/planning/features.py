@@ -64,7 +64,7 @@ def find_extractor(
             f"NAME, or take --backbone {PIXELS}"
         )
     if not all(store.result(stage.fingerprint) for stage in stages.periods[-2]):
-        _train(stages, material, store, machine, watch)
+        train(Plan(stages.periods[:-1]), material, store, machine, watch)
     stage = choose(stages.periods[-2], store)
     network = load_network(stage, material, store).backbone
     weights = store.weights(stage.fingerprint)
@@ -72,12 +72,10 @@ def find_extractor(
     return Extractor(f"{stage.training.model} of stage {weights.parent.name} ({stage})", digest, _of(network))
 
 
-def _train(stages: Plan, material: Material, store: Store, machine: Machine, watch: Watch) -> None:
-    for candidates in stages.periods[:-1]:
-        for stage in candidates:
-            for part in (stage.teacher, stage):
-                if part is not None:
-                    run_stage(part, material, store, machine, watch, stages.may_diverge(part))
+def train(stages: Plan, material: Material, store: Store, machine: Machine, watch: Watch) -> None:
+    """Train what is missing of these stages."""
+    for stage in stages.stages:
+        run_stage(stage, material, store, machine, watch, stages.may_diverge(stage))
 
 
 def _of(network: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -12,9 +12,10 @@ from leco.experiments.config import Experiment
 from leco.experiments.judging import Judge
 from leco.experiments.material import Material
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, Watch, run_stage
-from leco.experiments.stages import Stage, choose, plan
+from leco.experiments.running import Machine, Watch
+from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import UNTESTED, Store
+from leco.planning.features import train
 from leco.planning.known import Known
 from leco.training.devices import make_fabric
 
@@ -45,20 +46,12 @@ class FullTraining:
         period = len(whole.versions) - 1
         mine = _with_subsample(whole, newest, history, self.known.sample[rows].unique())  # type: ignore[no-untyped-call]
         earlier = plan(self.wanted, whole)
-        for candidates in earlier.periods[:-1]:
-            for stage in candidates:
-                self._run(stage, whole, earlier.may_diverge(stage))
+        train(Plan(earlier.periods[:-1]), whole, self.store, self.machine, self.watch)
         found = plan(self.wanted, mine)
         before = earlier.periods[-2] if period else ()
-        last = [_starting_from(stage, before) for stage in found.periods[-1]]
-        for stage in last:
-            self._run(stage, mine, len(last) > 1)
+        last = tuple(_starting_from(stage, before) for stage in found.periods[-1])
+        train(Plan((last,)), mine, self.store, self.machine, self.watch)
         return self._predicted(choose(last, self.store), mine, rows)
-
-    def _run(self, stage: Stage, material: Material, may_diverge: bool) -> None:
-        for part in (stage.teacher, stage):
-            if part is not None:
-                run_stage(part, material, self.store, self.machine, self.watch, may_diverge)
 
     @torch.no_grad()
     def _predicted(self, stage: Stage, material: Material, rows: Tensor) -> Tensor:
@@ -90,8 +83,8 @@ def _with_subsample(material: Material, newest: Tensor, history: Tensor, held_ou
         return mine if period == last else material.annotated(period, annotation)
 
     samples = json.dumps([part.indices.tolist() for part in (mine.newest, *mine.history, mine.validation)])
-    digest = hashlib.sha256(f"{material.fingerprint} {samples}".encode()).hexdigest()[:16]
-    return replace(material, annotated=annotated, fingerprint=f"{digest}{UNTESTED}", learned=f"{digest}{UNTESTED}")
+    digest = hashlib.sha256(f"{material.fingerprint} {samples}".encode()).hexdigest()[:16] + UNTESTED
+    return replace(material, annotated=annotated, fingerprint=digest, learned=digest)
 
 
 def _starting_from(stage: Stage, before: tuple[Stage, ...]) -> Stage:

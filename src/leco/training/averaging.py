@@ -26,9 +26,10 @@ class Average:
     def update(self, model: nn.Module, step: int) -> None:
         """Follow the model after one step."""
         ours, theirs = tuple(self.model.parameters()), tuple(p.detach() for p in model.parameters())
-        torch._foreach_lerp_(ours, theirs, 1 - self.decay_at(step))
+        share = 1 - self.decay_at(step)
+        torch._foreach_lerp_(ours, theirs, share)
         for mine, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
             if self.norm and mine.is_floating_point():
-                mine.lerp_(buffer, 1 - self.decay_at(step))
+                mine.lerp_(buffer, share)
             else:
                 mine.copy_(buffer)

@@ -45,9 +45,10 @@ def number_of_views(job: Job, features: int) -> int:
 def drawn_in(job: Job) -> dict[str, Tensor]:
     """The samples that are looked at in each view: FixMatch's weak one is of history alone."""
     parts = {"new": job.steps.new.indices, "history": job.steps.history.indices}
-    wanted = {(request.view, request.part) for term in job.terms for request in term.needs}
-    views = sorted({view for view, _ in wanted})
-    return {v: torch.cat([parts[part] for view, part in sorted(wanted) if view == v]).unique() for v in views}  # type: ignore[no-untyped-call]
+    wanted: dict[str, set[str]] = {}
+    for request in (request for term in job.terms for request in term.needs):
+        wanted.setdefault(request.view, set()).add(request.part)
+    return {view: torch.cat([parts[part] for part in sorted(who)]).unique() for view, who in sorted(wanted.items())}  # type: ignore[no-untyped-call]
 
 
 def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
