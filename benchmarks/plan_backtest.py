@@ -8,7 +8,7 @@
 A plan sees a benchmark of a smaller size; the rest of the pool is what could be labelled anew. Each strategy is then
 carried out on samples drawn at random, a head is trained on what is known afterwards (the plan's own: frozen features,
 evidence losses), and scored on the whole test split, which plans never read. A case is one training. Features of CIFAR
-are those of the network in FOLDER, a stage of a store (`leco run cifar-leco-1k --budget small`). Cases are kept in
+are those of the network in FOLDER, a stage of a store (docs/planning.md says which). Cases are kept in
 RUNS/backtest, so that the figure can be made of them, and a stopped back-test goes on.
 """
 
@@ -27,7 +27,7 @@ from leco.data.periods import Part, seeded
 from leco.experiments.config import experiment
 from leco.experiments.material import Material, make_material
 from leco.experiments.running import Machine
-from leco.models.wide_resnet import WideResNet
+from leco.models.backbones import build_backbone
 from leco.ontology.evidence import UNLABELLED
 from leco.planning import preparing
 from leco.planning.choice import choose
@@ -132,11 +132,13 @@ def stored(stage: Path, material: Material) -> Extractor:
     """The network of a stage, whatever its fingerprint."""
     from safetensors.torch import load_file
 
-    network = WideResNet(16, 1, material.shape[0])
+    config = json.loads((stage / "config.json").read_text())
+    model = config["training"]["model"]
+    network = build_backbone(model, material.shape)
     weights = load_file(stage / "model.safetensors")
     network.load_state_dict({k.removeprefix("backbone."): v for k, v in weights.items() if k.startswith("backbone.")})
     network.eval()
-    return Extractor(f"WRN-16-1, {json.loads((stage / 'config.json').read_text())['version']}", stage.name, network)
+    return Extractor(f"{model.upper()}, {config['version']}", stage.name, network)
 
 
 class Truth:
