@@ -54,11 +54,12 @@ def make_report(stored: Stored) -> Report:
     for section in found:
         seen[section.benchmark] += 1
         several = f" ({seen[section.benchmark]} of {names[section.benchmark]})" if names[section.benchmark] > 1 else ""
+        others = [other for other in found if other.benchmark == section.benchmark]
         parts.append(
             Part(
                 section,
                 section.benchmark + several,
-                tuple(_facts(section)),
+                tuple(_facts(section, others)),
                 tuple(tables(section)),
                 tuple(findings(section)) if section.last else (),
             )
@@ -67,7 +68,7 @@ def make_report(stored: Stored) -> Report:
     return Report(stored.runs, len(records), tuple(parts), (*stored.problems, *unread), plans)
 
 
-def _facts(section: Section) -> Iterable[tuple[str, str]]:
+def _facts(section: Section, others: Iterable[Section]) -> Iterable[tuple[str, str]]:
     """Which data, budget, seeds, machine and packages."""
     records = section.records
     where = "on test" if section.has_test else "on validation"
@@ -82,12 +83,20 @@ def _facts(section: Section) -> Iterable[tuple[str, str]]:
     several = "; of several in a period, the best on validation counts" if len(rates) > 1 else ""
     yield "learning rates", ", ".join(f"{rate:g}" for rate in rates) + several
     yield "settings", ", ".join(f"{name} {section.settings[name]}" for name in _SHOWN if name in section.settings)
+    apart = [name for name in section.settings if name not in _SHOWN and _differs(name, section, others)]
+    if apart:
+        yield "unlike other sections", ", ".join(f"{name} {section.settings[name]}" for name in sorted(apart))
     seconds = sum(record.seconds for record in records)
     steps = int(section.settings["steps"]) * len(records)
     images = steps * int(section.settings["batch_size"])
     yield "training", f"{len(records):,} stages, {steps:,} steps, {images:,} samples seen, {duration(seconds)} in all"
     yield "machine", "; ".join(_machines(records))
     yield "packages", "; ".join(_packages(records))
+
+
+def _differs(name: str, section: Section, others: Iterable[Section]) -> bool:
+    """Whether another section has another value; one that does not use a setting has none."""
+    return any(other.settings.get(name, section.settings[name]) != section.settings[name] for other in others)
 
 
 def budget(section: Section) -> str:

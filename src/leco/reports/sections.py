@@ -11,11 +11,8 @@ from leco.experiments.relevance import unused
 from leco.reports.comparison import Scores
 from leco.reports.stored import Record
 
-# Settings that `stages.relevant` sets to their defaults where a stage does not use them.
-_PARTICULAR = (
-    *("together", "mask_contradictions", "coarse_on_new", "threshold", "soft", "st_soft_filtered", "head_steps"),
-    *("pretrained", "head_start"),
-)
+# Settings that only some stages use: plain fine-tuning uses none of them.
+_PARTICULAR = unused("ce", "none", "finetune")
 _RATES = ("learning_rate", "finetune_learning_rate")
 
 
@@ -116,7 +113,11 @@ def _used(record: Record, by_name: Mapping[str, Record]) -> dict[str, Any]:
     """The particular settings that a stage, or one that it started from, uses."""
     coarse, _, rest = record.method.partition("+")
     idle = unused(coarse, rest.partition("/")[0] or "none", record.strategy)
-    found = {name: record.training[name] for name in _PARTICULAR if name in record.training and name not in idle}
+    found = {
+        name: record.training[name] if name in record.training else _defaults()[name]
+        for name in _PARTICULAR
+        if name not in idle
+    }
     if record.strategy != "scratch":
         found["head_start"] = record.head_start
     for name in record.previous:

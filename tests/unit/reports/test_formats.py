@@ -132,6 +132,16 @@ def test_mixed_budgets_make_parts_of_their_own(tmp_path):
         assert form(made)
 
 
+def test_parts_say_what_sets_them_apart(tmp_path):
+    methods = {"ce": 0.5, "lpl+st-hard/cond": 0.6}
+    stages = [*make_stages([0], methods), *make_stages([0], methods, balance=True)]
+    write_store(tmp_path, list({stage.fingerprint: (stage, score) for stage, score in stages}.values()))
+    made = make_report(read_store(tmp_path))
+    assert [dict(part.facts)["unlike other sections"] for part in made.parts] == ["balance False", "balance True"]
+    for part in made.parts:  # what has no guesses to balance stands in both
+        assert {key.method for key in part.section.cells} == methods.keys()
+
+
 def test_tasks_are_known_by_name():
     for name, recipe in NAMES.items():
         assert task_of(name) == recipe.task
