@@ -6,7 +6,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from leco.data.benchmarks import recipe
 from leco.data.periods import Annotation
@@ -59,10 +68,13 @@ class Training(BaseModel):
     # BatchNorm's momentum: FixMatch's 0.001 needs thousands of steps before its statistics mean anything.
     norm_momentum: float = Field(0.001, gt=0, le=1)
     head_steps: int = Field(0, ge=0)  # of `lp-ft`: so many with the heads alone
+    draws_a_view: int = Field(4, ge=1)  # of `freeze`: a view of each sample for so many times that it is drawn
     evaluate_every: int = Field(1_000, ge=1)
     together: bool = False  # new samples and history in one forward pass (decision 10)
     threshold: float = Field(0.95, ge=0, le=1)  # of pl and fixmatch
     balance: bool = False  # the teacher's guesses as frequent as the classes of the new samples are
+    # How much of a class's log frequency is taken off its logits after training; -0 is 0.
+    adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
     soft: bool = False  # pl and fixmatch with soft targets
     st_soft_filtered: bool = False  # st-soft always filtered
     precision: Precision = "32-true"

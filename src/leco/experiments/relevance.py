@@ -5,7 +5,7 @@ def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
     """The settings of `Training` that a stage does not use, by the parts of its method and its strategy.
 
     >>> unused("lpl", "st-hard", "finetune")
-    ['threshold', 'soft', 'st_soft_filtered', 'head_steps', 'pretrained']
+    ['threshold', 'soft', 'st_soft_filtered', 'head_steps', 'draws_a_view', 'pretrained']
     """
     found = []
     if coarse == "ce" and pseudo == "none":
@@ -20,6 +20,8 @@ def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
         found.append("st_soft_filtered")
     if strategy != "lp-ft":
         found.append("head_steps")
+    if strategy != "freeze":
+        found.append("draws_a_view")
     if strategy != "scratch":
         found.append("pretrained")
     return found

@@ -32,6 +32,7 @@ from leco.experiments.summary import summarise
 from leco.methods.terms import terms
 from leco.models.network import Network
 from leco.ontology.files import write_bytes
+from leco.training.adjusted import adjusted, class_counts
 from leco.training.balanced import balance_teacher
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
@@ -41,6 +42,7 @@ from leco.training.loop import DivergedError, Job, Report, Training
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 Watch = Callable[[Stage, Report], object]
+Finish = Callable[[AnyNetwork], AnyNetwork]
 
 
 class Stopped(KeyboardInterrupt):
@@ -79,7 +81,7 @@ def run_stage(
             _complete_diverged(stage, store, folder, leads, f"its teacher: {fate}")
             return
         judge = Judge(material, stage.period, held_out, fabric, stage.training.window)
-        training, network = make_training(stage, material, store, machine, fabric, judge)
+        training, network, finish = make_training(stage, material, store, machine, fabric, judge)
         checkpoint, problems = read_checkpoint(folder)
         if checkpoint is not None:
             training.resume(checkpoint)
@@ -97,6 +99,7 @@ def run_stage(
             _complete_diverged(stage, store, folder, leads, str(problem))
             return
         training.network.load_state_dict(training.best)  # and with it the heads of `network`
+        network = finish(network)  # `training.best` stays as it is, for those who resume
         result = {
             "stage": str(stage),
             "version": stage.version,
@@ -213,26 +216,42 @@ def _step(line: bytes) -> int:
         return -1
 
 
+def finishing(stage: Stage, material: Material) -> Finish:
+    """What is done to a trained network before it is scored, and kept: its logits may be adjusted."""
+    strength = stage.training.adjust
+    if not strength:
+        return lambda network: network
+    part = material.annotated(stage.period, stage.annotation).newest
+    classes = len(material.until(stage.period).newest)
+    counts = class_counts(material.pool.labels[stage.version], part.indices, classes)
+    if not counts.any():
+        raise LecoError(
+            f"training.adjust: nothing is labelled in {stage.version}, so no class is frequent; set it to 0"
+        )
+    return lambda network: adjusted(network, counts, strength)
+
+
 def make_training(
     stage: Stage, material: Material, store: Store, machine: Machine, fabric: Fabric, judge: Judge
-) -> tuple[Training, AnyNetwork]:
-    """All that a stage needs, ready to run, and the network that comes of it."""
+) -> tuple[Training, AnyNetwork, Finish]:
+    """All that a stage needs, ready to run, the network that it trains, and what is done to that in the end."""
     teacher = None if stage.teacher is None else load_network(stage.teacher, material, store)
     job = make_job(stage, material, machine.workers, fabric, teacher)
     if stage.training.balance:
         balance_teacher(job)
     network = make_network(stage, material, previous_network(stage, material, store))
-    validate = judge.score if judge.has_validation else None
-    banked = on_features(job, network)
-    if banked is None:
-        return Training(job, network, validate), network
+    finish = finishing(stage, material)
+    banked = on_features(job, network, stage.training.draws_a_view)
     backbone = network.backbone
 
-    def whole(heads: nn.Module) -> float:
-        assert isinstance(heads, Network)
-        return judge.score(heads.on(backbone))
+    def score(trained: nn.Module) -> float:
+        assert isinstance(trained, AnyNetwork)
+        if banked is not None:
+            assert isinstance(trained, Network)
+            trained = trained.on(backbone)
+        return judge.score(finish(trained))
 
-    return Training(*banked, validate and whole), network
+    return Training(*(banked or (job, network)), score if judge.has_validation else None), network, finish
 
 
 def make_job(stage: Stage, material: Material, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:

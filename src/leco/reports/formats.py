@@ -148,8 +148,22 @@ def _tex(text: str) -> str:
 
 
 _COLUMNS = (
-    *("section", "benchmark", "data", "model", "steps", "batch_size", "metric", "period", "version", "method"),
-    *("strategy", "annotation", "n", "mean", "std", "seeds", "gap_closed", "paper", "paper_std", "paper_place"),
+    *("section", "benchmark", "data", "model", "steps", "batch_size", "further_settings", "metric"),
+    *(
+        "period",
+        "version",
+        "method",
+        "strategy",
+        "annotation",
+        "n",
+        "mean",
+        "std",
+        "seeds",
+        "gap_closed",
+        "paper",
+        "paper_std",
+        "paper_place",
+    ),
 )
 
 
@@ -166,6 +180,7 @@ def to_csv(report: Report) -> str:
                 continue
             scores, paper = found.scores, found.paper[0] if found.paper else None
             settings = [section.settings.get(name) for name in ("model", "steps", "batch_size")]
+            settings.append(dict(part.facts).get("further settings", ""))
             writer.writerow(
                 [
                     *(number, section.benchmark, section.data, *settings, section.metric, key.period),

@@ -8,7 +8,7 @@ from pathlib import Path
 from leco.experiments.store import UNTESTED
 from leco.reports.conclusions import Finding, findings
 from leco.reports.plans import PlanPart, read_plans
-from leco.reports.sections import Section, sections
+from leco.reports.sections import Section, further_settings, sections
 from leco.reports.stored import Record, Stored
 from leco.reports.tables import Table, tables
 
@@ -83,20 +83,15 @@ def _facts(section: Section, others: Iterable[Section]) -> Iterable[tuple[str, s
     several = "; of several in a period, the best on validation counts" if len(rates) > 1 else ""
     yield "learning rates", ", ".join(f"{rate:g}" for rate in rates) + several
     yield "settings", ", ".join(f"{name} {section.settings[name]}" for name in _SHOWN if name in section.settings)
-    apart = [name for name in section.settings if name not in _SHOWN and _differs(name, section, others)]
-    if apart:
-        yield "unlike other sections", ", ".join(f"{name} {section.settings[name]}" for name in sorted(apart))
+    further = {name: value for name, value in further_settings(section, others).items() if name not in _SHOWN}
+    if further:
+        yield "further settings", ", ".join(f"{name} {value}" for name, value in further.items())
     seconds = sum(record.seconds for record in records)
     steps = int(section.settings["steps"]) * len(records)
     images = steps * int(section.settings["batch_size"])
     yield "training", f"{len(records):,} stages, {steps:,} steps, {images:,} samples seen, {duration(seconds)} in all"
     yield "machine", "; ".join(_machines(records))
     yield "packages", "; ".join(_packages(records))
-
-
-def _differs(name: str, section: Section, others: Iterable[Section]) -> bool:
-    """Whether another section has another value; one that does not use a setting has none."""
-    return any(other.settings.get(name, section.settings[name]) != section.settings[name] for other in others)
 
 
 def budget(section: Section) -> str:

@@ -109,6 +109,18 @@ def _defaults() -> dict[str, Any]:
     return dict(json.loads(Training().model_dump_json()))
 
 
+def further_settings(section: "Section", others: Iterable["Section"]) -> dict[str, Any]:
+    """What is worth telling beyond the usual settings: what is no default, or sets sections of a benchmark apart."""
+    plain = _defaults() | {"head_start": False}
+    unusual = {n for n in (*_PARTICULAR, "adjust", "head_start") if section.settings.get(n, plain[n]) != plain[n]}
+    apart = {
+        name
+        for name, value in section.settings.items()
+        if any(other.settings.get(name, value) != value for other in others)
+    }
+    return {name: section.settings[name] for name in sorted(unusual | apart)}
+
+
 def _used(record: Record, by_name: Mapping[str, Record]) -> dict[str, Any]:
     """The particular settings that a stage, or one that it started from, uses."""
     coarse, _, rest = record.method.partition("+")
@@ -138,7 +150,7 @@ def _variants(group: list[Record], by_name: Mapping[str, Record]) -> list[tuple[
     for combination in product(*(values[name].values() for name in names)):
         chosen = dict(zip(names, combination, strict=True))
         members = [r for r in group if all(chosen[n] == v for n, v in used[r.fingerprint].items())]
-        parts.append((chosen, members))
+        parts.append(({n: v for n, v in chosen.items() if any(n in used[r.fingerprint] for r in members)}, members))
     names_of = [{record.fingerprint for record in members} for _, members in parts]
     return [
         part

@@ -6,6 +6,7 @@ from torch import nn
 from leco.data.draws import Draws
 from leco.data.streams import read_batch
 from leco.methods.balance import balancing_bias
+from leco.training.adjusted import class_counts
 from leco.training.loop import Job
 
 _AT_ONCE = 512
@@ -30,6 +31,5 @@ def balance_teacher(job: Job) -> None:
         inputs = job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids)))
         logits.append(teacher(inputs)[newest.name])
         evidence.append(steps.evidence.gather(batch.rows))
-    given = steps.samples.labels[newest.name].read(steps.new.indices).long()
-    frequencies = torch.bincount(given[given >= 0], minlength=len(newest))
+    frequencies = class_counts(steps.samples.labels[newest.name], steps.new.indices, len(newest))
     head.bias.add_(balancing_bias(torch.cat(logits), torch.cat(evidence), frequencies))

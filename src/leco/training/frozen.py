@@ -13,8 +13,7 @@ from leco.training.devices import place
 from leco.training.handover import AnyNetwork
 from leco.training.loop import Job
 
-# A view of each sample for every four times that it is drawn: of fewer, heads learn less (docs/log.md).
-_DRAWS_A_VIEW, _MOST_VIEWS = 4, 256
+_MOST_VIEWS = 256
 _LARGEST = 2**31  # bytes of a bank
 _AT_ONCE = 256
 
@@ -32,14 +31,17 @@ class Bank:
         return self.features[self.place[draws.ids], which]
 
 
-def number_of_views(job: Job, features: int) -> int:
-    """How many views of each sample a bank has; none if it would be too large, or would not save anything."""
+def number_of_views(job: Job, features: int, draws_a_view: int) -> int:
+    """How many views of each sample a bank has; none if it would be too large, or would not save anything.
+
+    Heads learn less of fewer views (docs/log.md).
+    """
     samples = len(job.steps.new.indices) + len(job.steps.history.indices)
     drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)
     if drawn < 2 * samples:
         return 0
     fitting = _LARGEST // (sum(len(indices) for indices in drawn_in(job).values()) * features * 4)
-    return min(max(1, drawn // (samples * _DRAWS_A_VIEW)), _MOST_VIEWS, fitting)
+    return min(max(1, drawn // (samples * draws_a_view)), _MOST_VIEWS, fitting)
 
 
 def drawn_in(job: Job) -> dict[str, Tensor]:
@@ -51,7 +53,7 @@ def drawn_in(job: Job) -> dict[str, Tensor]:
     return {view: torch.cat([parts[part] for part in sorted(who)]).unique() for view, who in sorted(wanted.items())}  # type: ignore[no-untyped-call]
 
 
-def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
+def on_features(job: Job, network: AnyNetwork, draws_a_view: int) -> tuple[Job, Network] | None:
     """The same training on a bank of features: the job, and a network whose heads are those of `network`.
 
     None where that cannot be: the backbone changes, or has nothing to compute, features are maps (segmentation), a
@@ -64,7 +66,7 @@ def on_features(job: Job, network: AnyNetwork) -> tuple[Job, Network] | None:
         return None
     if teacher is not None and not (isinstance(teacher, Network) and _equal(teacher.backbone, backbone)):
         return None
-    views = number_of_views(job, network.heads[0].in_features)  # type: ignore[arg-type]
+    views = number_of_views(job, network.heads[0].in_features, draws_a_view)  # type: ignore[arg-type]
     if not views:
         return None
     place(backbone, job.fabric.device).eval()

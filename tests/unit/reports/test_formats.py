@@ -137,9 +137,19 @@ def test_parts_say_what_sets_them_apart(tmp_path):
     stages = [*make_stages([0], methods), *make_stages([0], methods, balance=True)]
     write_store(tmp_path, list({stage.fingerprint: (stage, score) for stage, score in stages}.values()))
     made = make_report(read_store(tmp_path))
-    assert [dict(part.facts)["unlike other sections"] for part in made.parts] == ["balance False", "balance True"]
+    assert [dict(part.facts)["further settings"] for part in made.parts] == ["balance False", "balance True"]
+    assert {row["further_settings"] for row in csv.DictReader(io.StringIO(to_csv(made)))} == {
+        "balance False",
+        "balance True",
+    }
     for part in made.parts:  # what has no guesses to balance stands in both
         assert {key.method for key in part.section.cells} == methods.keys()
+
+
+def test_what_is_no_default_is_told_even_if_nothing_else_is_there(tmp_path):
+    write_store(tmp_path, make_stages([0], adjust=0.5))
+    (part,) = make_report(read_store(tmp_path)).parts
+    assert dict(part.facts)["further settings"] == "adjust 0.5"
 
 
 def test_tasks_are_known_by_name():

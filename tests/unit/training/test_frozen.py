@@ -10,8 +10,9 @@ from leco.experiments.networks import build_network
 from leco.experiments.running import Machine, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.training import frozen
 from leco.training.devices import make_fabric
-from leco.training.frozen import number_of_views, on_features
+from leco.training.frozen import make_bank, number_of_views, on_features
 
 SETTINGS = {"training.model": "wrn-10-1", "training.steps": "60", "training.batch_size": "16"}
 
@@ -55,8 +56,8 @@ def test_a_bank_holds_what_the_backbone_makes_of_the_views_of_the_first_steps(tm
     job = make_job(stage, material, 0, make_fabric("cpu"), None)
     network = build_network(stage, material, pretrained=False)
     network.backbone = Counting(network.backbone)
-    banked, student = on_features(job, network)
-    views = number_of_views(job, student.heads[0].in_features)
+    banked, student = on_features(job, network, 4)
+    views = number_of_views(job, student.heads[0].in_features, 4)
     drawn = torch.cat([job.steps.new.indices, job.steps.history.indices]).unique()
     assert network.backbone.seen == views * (
         len(drawn) + len(job.steps.history.indices)
@@ -79,4 +80,25 @@ def test_a_bank_is_made_only_where_it_saves_something(tmp_path):
         planned, material, _ = stages_of("ce", tmp_path, steps, strategy)
         stage = planned.periods[-1][0]
         job = make_job(stage, material, 0, make_fabric("cpu"), None)
-        assert on_features(job, build_network(stage, material, pretrained=False)) is None
+        assert on_features(job, build_network(stage, material, pretrained=False), 4) is None
+
+
+def test_more_draws_a_view_make_a_smaller_bank(tmp_path):
+    planned, material, _ = stages_of("ce", tmp_path)
+    job = make_job(planned.periods[-1][0], material, 0, make_fabric("cpu"), None)
+    drawn = 60 * 16 / len(job.steps.new.indices)
+    assert [number_of_views(job, 64, draws) for draws in (1, 4, 1_000)] == [int(drawn), int(drawn / 4), 1]
+
+
+def test_the_setting_says_how_many_views_a_stage_makes(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-1]) or make_bank(*given))
+    for draws in ("1", "1000"):
+        wanted = experiment(
+            "digits-leco", {"method": "ce", "strategy": "freeze"}, SETTINGS | {"training.draws_a_view": draws}
+        )
+        material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
+        for stage in plan(wanted, material).stages:
+            run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    several, one = made
+    assert several > one == 1

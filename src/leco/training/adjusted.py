@@ -1,0 +1,37 @@
+"""Logit adjustment (Menon et al. 2021): a network that does not prefer the classes that it saw most of."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from leco.data.samples import Column
+from leco.training.handover import AnyNetwork, classifiers
+
+_AT_ONCE = 4_096
+
+
+def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
+    """(classes,): how many samples, or pixels, are labelled as each class."""
+    counts = torch.zeros(classes + 1, dtype=torch.int64)
+    at_once = 1 if labels.read(indices[:1]).ndim > 1 else _AT_ONCE  # maps may be large
+    for part in indices.split(at_once):  # type: ignore[no-untyped-call]
+        counts += torch.bincount(labels.read(part).flatten().int() + 1, minlength=classes + 1)  # none is -1
+    return counts[1:]
+
+
+@torch.no_grad()
+def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork:
+    """The network with `strength` times the log frequency of each class taken off its newest logits.
+
+    At 1, every class is as likely beforehand as any other. A class that never occurs counts as the rarest that does.
+    All but the heads is shared with `network`, which stays as it is.
+    """
+    heads = copy.deepcopy(network.heads)
+    bias = classifiers(heads[-1])[0].bias
+    assert bias is not None
+    log_frequency = counts.clamp(min=int(counts[counts > 0].min())).log().to(bias)
+    bias.sub_(strength * (log_frequency - log_frequency.mean()))
+    other = copy.copy(network)
+    other._modules = {**network._modules, "heads": heads}
+    return other

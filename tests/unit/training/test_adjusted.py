@@ -1,0 +1,96 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from leco.data.samples import InMemory
+from leco.errors import LecoError
+from leco.experiments import running
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.networks import load_network
+from leco.experiments.running import Machine, finishing, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+from leco.models import Network, build_backbone, build_segmenter
+from leco.models.ocr import OcrHead
+from leco.models.segmentation import SegmentationNetwork
+from leco.ontology.ontology import Ontology
+from leco.training.adjusted import adjusted, class_counts
+
+PETS = Ontology.from_taxonomy(
+    "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]
+)
+COUNTS = torch.tensor([800, 100, 100, 0])
+
+
+def test_classes_are_counted_in_labels_and_in_maps_of_them():
+    labels = InMemory(torch.tensor([0, 1, 1, -1, 3]))
+    assert class_counts(labels, torch.tensor([0, 2, 3, 4]), 4).tolist() == [1, 1, 0, 1]
+    maps = InMemory(torch.tensor([[[0, 0], [2, -1]], [[3, 3], [3, 3]]], dtype=torch.int16))
+    assert class_counts(maps, torch.tensor([0]), 4).tolist() == [2, 0, 1, 0]
+
+
+def test_adjusting_takes_off_log_frequencies_and_leaves_the_network_alone():
+    network = Network(build_backbone("linear", (5,)), PETS.versions)  # two heads: the older one is not adjusted
+    x = torch.randn(7, 5)
+    before = network(x)
+    after = adjusted(network, COUNTS, 1.0)(x)
+    assert all(torch.equal(network(x)[name], before[name]) for name in before)
+    assert torch.equal(after["v1"], before["v1"])
+    frequency = torch.tensor([0.8, 0.1, 0.1, 0.1])  # what never occurs counts as the rarest that does
+    expected = (before["v2"].softmax(1) / frequency).log().softmax(1)
+    torch.testing.assert_close(after["v2"].softmax(1), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: build_segmenter("tiny", PETS.versions[1:]),
+        lambda: SegmentationNetwork(build_segmenter("tiny", PETS.versions[1:]).backbone, PETS.versions[1:], OcrHead),
+    ],
+)
+def test_pixels_are_adjusted_too(make):
+    network = make().eval()
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        shift = network(images)["v2"] - adjusted(network, COUNTS, 0.5)(images)["v2"]
+    expected = 0.5 * torch.tensor([8.0, 1.0, 1.0, 1.0]).log()
+    torch.testing.assert_close(shift - shift[:, 1:2], expected[None, :, None, None].expand_as(shift), atol=1e-4, rtol=0)
+
+
+def first_stage(tmp_path, adjust, **settings):
+    torch.set_num_threads(1)
+    given = {"training.steps": "20", "training.adjust": adjust} | {f"training.{k}": v for k, v in settings.items()}
+    wanted = experiment("digits-leco", {"method": "ce"}, given)
+    material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
+    (stage,) = plan(wanted, material).periods[0]
+    run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+    return stage, material, store
+
+
+def test_a_stage_trains_as_without_and_keeps_what_was_adjusted(tmp_path):
+    plain, changed = (load_network(*first_stage(tmp_path, adjust)) for adjust in ("0", "1"))
+    stage, material, _ = first_stage(tmp_path, "1")
+    labels = material.pool.labels[stage.version]
+    counts = class_counts(labels, material.annotated(0, "label-new").newest.indices, len(material.until(0).newest))
+    assert len(counts.unique()) > 1
+    for name, value in adjusted(plain, counts, 1.0).state_dict().items():
+        torch.testing.assert_close(changed.state_dict()[name], value)
+
+
+def test_steps_are_chosen_by_what_the_adjusted_network_scores(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "class_counts", lambda *_: torch.tensor([1, 10**9, 10**9]))
+    stage, _, store = first_stage(tmp_path, "2")
+    result = store.require(stage.fingerprint)
+    assert result["validation_score"] == result["validation"][stage.version]["macc"] == pytest.approx(1 / 3)
+
+
+def test_without_any_label_no_class_is_frequent(tmp_path):
+    wanted = experiment("digits-leco", {"method": "ce"}, {"training.adjust": "1"})
+    material = make_material(wanted, tmp_path)
+    (stage,) = plan(wanted, material).periods[0]
+    nothing = InMemory(torch.full((len(material.pool),), -1))
+    void = replace(material, pool=replace(material.pool, labels=material.pool.labels | {stage.version: nothing}))
+    with pytest.raises(LecoError, match=r"training\.adjust: nothing is labelled in v1"):
+        finishing(stage, void)
