@@ -1,5 +1,12 @@
 """Which settings a stage uses; in words alone, so that reports need not import torch."""
 
+# What settings that a reader should be told of are unless somebody says otherwise, as in `Training` (a test compares).
+USUAL = {
+    **{"together": False, "mask_contradictions": False, "coarse_on_new": True, "threshold": 0.95, "soft": False},
+    **{"balance": False, "st_soft_filtered": False, "head_steps": 0, "draws_a_view": 4, "pretrained": False},
+    **{"adjust": 0.0},
+}
+
 
 def unused(coarse: str, pseudo: str, strategy: str) -> list[str]:
     """The settings of `Training` that a stage does not use, by the parts of its method and its strategy.

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from leco.experiments.relevance import unused
+from leco.experiments.relevance import USUAL, unused
 from leco.reports.comparison import Scores
 from leco.reports.stored import Record
 
@@ -111,8 +111,8 @@ def _defaults() -> dict[str, Any]:
 
 def further_settings(section: "Section", others: Iterable["Section"]) -> dict[str, Any]:
     """What is worth telling beyond the usual settings: what is no default, or sets sections of a benchmark apart."""
-    plain = _defaults() | {"head_start": False}
-    unusual = {n for n in (*_PARTICULAR, "adjust", "head_start") if section.settings.get(n, plain[n]) != plain[n]}
+    usual = USUAL | {"head_start": False}
+    unusual = {name for name, value in usual.items() if section.settings.get(name, value) != value}
     apart = {
         name
         for name, value in section.settings.items()
@@ -125,11 +125,7 @@ def _used(record: Record, by_name: Mapping[str, Record]) -> dict[str, Any]:
     """The particular settings that a stage, or one that it started from, uses."""
     coarse, _, rest = record.method.partition("+")
     idle = unused(coarse, rest.partition("/")[0] or "none", record.strategy)
-    found = {
-        name: record.training[name] if name in record.training else _defaults()[name]
-        for name in _PARTICULAR
-        if name not in idle
-    }
+    found = {name: record.training.get(name, USUAL[name]) for name in _PARTICULAR if name not in idle}
     if record.strategy != "scratch":
         found["head_start"] = record.head_start
     for name in record.previous:

@@ -10,6 +10,8 @@ from tests.stores import CLASSES, make_stages, write_store
 
 from leco.data.benchmarks import NAMES
 from leco.deployment.markdown import plain
+from leco.experiments.config import Training
+from leco.experiments.relevance import USUAL, unused
 from leco.reports.details import ClassScore, Mistakes, class_scores, mistakes, mistakes_by_parent, ontology_of
 from leco.reports.formats import _tex, to_csv, to_latex, to_markdown
 from leco.reports.page import group_by_support, to_html
@@ -150,6 +152,12 @@ def test_what_is_no_default_is_told_even_if_nothing_else_is_there(tmp_path):
     write_store(tmp_path, make_stages([0], adjust=0.5))
     (part,) = make_report(read_store(tmp_path)).parts
     assert dict(part.facts)["further settings"] == "adjust 0.5"
+
+
+def test_usual_settings_are_the_defaults():
+    defaults = Training().model_dump(mode="json")
+    assert {name: defaults[name] for name in USUAL} == USUAL
+    assert set(unused("ce", "none", "finetune")) < USUAL.keys()
 
 
 def test_tasks_are_known_by_name():
