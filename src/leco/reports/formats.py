@@ -148,22 +148,9 @@ def _tex(text: str) -> str:
 
 
 _COLUMNS = (
-    *("section", "benchmark", "data", "model", "steps", "batch_size", "further_settings", "metric"),
-    *(
-        "period",
-        "version",
-        "method",
-        "strategy",
-        "annotation",
-        "n",
-        "mean",
-        "std",
-        "seeds",
-        "gap_closed",
-        "paper",
-        "paper_std",
-        "paper_place",
-    ),
+    *("section", "benchmark", "data", "model", "steps", "batch_size", "further_settings", "metric", "period"),
+    *("version", "method", "strategy", "annotation", "n", "mean", "std", "seeds", "gap_closed", "paper"),
+    *("paper_std", "paper_place"),
 )
 
 

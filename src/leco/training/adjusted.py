@@ -16,7 +16,8 @@ def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
     counts = torch.zeros(classes + 1, dtype=torch.int64)
     at_once = 1 if labels.read(indices[:1]).ndim > 1 else _AT_ONCE  # maps may be large
     for part in indices.split(at_once):  # type: ignore[no-untyped-call]
-        counts += torch.bincount(labels.read(part).flatten().int() + 1, minlength=classes + 1)  # none is -1
+        given = labels.read(part).flatten().int().clamp(min=-1)  # what is below 0 is no class
+        counts += torch.bincount(given + 1, minlength=classes + 1)
     return counts[1:]
 
 

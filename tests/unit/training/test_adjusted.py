@@ -25,7 +25,7 @@ COUNTS = torch.tensor([800, 100, 100, 0])
 
 
 def test_classes_are_counted_in_labels_and_in_maps_of_them():
-    labels = InMemory(torch.tensor([0, 1, 1, -1, 3]))
+    labels = InMemory(torch.tensor([0, 1, 1, -2, 3]))
     assert class_counts(labels, torch.tensor([0, 2, 3, 4]), 4).tolist() == [1, 1, 0, 1]
     maps = InMemory(torch.tensor([[[0, 0], [2, -1]], [[3, 3], [3, 3]]], dtype=torch.int16))
     assert class_counts(maps, torch.tensor([0]), 4).tolist() == [2, 0, 1, 0]
