@@ -21,18 +21,23 @@ def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
     return counts[1:]
 
 
+def log_frequencies(counts: Tensor) -> Tensor:
+    """How frequent each class is, 0 on average; one that never occurs counts as the rarest that does."""
+    logs = counts.clamp(min=int(counts[counts > 0].min())).log()
+    return logs - logs.mean()
+
+
 @torch.no_grad()
 def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork:
     """The network with `strength` times the log frequency of each class taken off its newest logits.
 
-    At 1, every class is as likely beforehand as any other. A class that never occurs counts as the rarest that does.
-    All but the heads is shared with `network`, which stays as it is.
+    At 1, every class is as likely beforehand as any other. All but the heads is shared with `network`, which stays as
+    it is.
     """
     heads = copy.deepcopy(network.heads)
     bias = classifiers(heads[-1])[0].bias
     assert bias is not None
-    log_frequency = counts.clamp(min=int(counts[counts > 0].min())).log().to(bias)
-    bias.sub_(strength * (log_frequency - log_frequency.mean()))
+    bias.sub_(strength * log_frequencies(counts).to(bias))
     other = copy.copy(network)
     other._modules = {**network._modules, "heads": heads}
     return other

@@ -59,10 +59,9 @@ def test_pixels_are_adjusted_too(make):
     torch.testing.assert_close(shift - shift[:, 1:2], expected[None, :, None, None].expand_as(shift), atol=1e-4, rtol=0)
 
 
-def first_stage(tmp_path, adjust, **settings):
+def first_stage(tmp_path, adjust):
     torch.set_num_threads(1)
-    given = {"training.steps": "20", "training.adjust": adjust} | {f"training.{k}": v for k, v in settings.items()}
-    wanted = experiment("digits-leco", {"method": "ce"}, given)
+    wanted = experiment("digits-leco", {"method": "ce"}, {"training.steps": "20", "training.adjust": adjust})
     material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
     (stage,) = plan(wanted, material).periods[0]
     run_stage(stage, material, store, Machine("cpu"), lambda *_: None)

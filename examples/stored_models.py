@@ -1,0 +1,47 @@
+"""The models of the last period that are in a store, for the scripts beside this one."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors.torch import load_file
+from torch import nn
+
+from leco.experiments.config import experiment
+from leco.experiments.judging import Judge
+from leco.experiments.material import make_material
+from leco.experiments.networks import build_network
+from leco.experiments.stages import Stage, plan
+from leco.training.devices import make_fabric
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What every such script is told: the store, and the benchmark whose models it is about."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("benchmark")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--budget", default="small")
+    return parser
+
+
+def stored_models(
+    options: argparse.Namespace, seed: int | None = None
+) -> Iterator[tuple[str, Stage, Judge, nn.Module]]:
+    """Name, stage, judge and network of each complete model of the last period, of one seed or of all."""
+    for path in sorted((options.runs / "stages").glob("*/config.json")):
+        config = json.loads(path.read_text())
+        mine = config["material"].startswith(f"{options.benchmark} ") and seed in (None, config["seed"])
+        if not config["period"] or not mine:
+            continue
+        changes = {name: config[name] for name in ("method", "strategy", "annotation", "head_start", "seed")}
+        wanted = experiment(options.benchmark, changes | {"budget": options.budget}, {})
+        material = make_material(wanted, options.data)
+        stage = plan(wanted, material).periods[-1][0]
+        held_out = material.annotated(stage.period, stage.annotation).validation
+        judge = Judge(material, stage.period, held_out, make_fabric("cpu"), stage.training.window)
+        network = build_network(stage, material, pretrained=False)
+        network.load_state_dict(load_file(path.with_name("model.safetensors")))
+        name = stage.annotation if stage.annotation != "label-new" else str(stage.method)
+        yield name, stage, judge, network.eval()
