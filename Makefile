@@ -17,7 +17,7 @@ check: install  ## formatting, lint and types
 	$(BIN)/mypy
 
 bench: install  ## time what docs/performance.md tells; a quarter of an hour on an idle machine
-	@for script in start_up step_overhead released frozen growth views pixel_losses; do \
+	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses; do \
 		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 format: install  ## mend what `check` would complain about, where a tool can

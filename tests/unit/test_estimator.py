@@ -188,10 +188,20 @@ def test_every_method_learns_from_labels_of_all_versions_and_none(method):
     assert set(fitted.predict(X, "v1")) <= {"dog", "cat"}
 
 
-@pytest.mark.parametrize("method", ["lpl", "joint+st-hard", "lpl+st-soft/cond"])
-def test_a_fit_is_the_last_stage_of_the_same_experiment(method, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("lpl", {}),
+        ("joint+st-hard", {}),
+        ("lpl+st-soft/cond", {}),
+        ("lpl", {"adjust": 1.5}),
+        ("lpl+st-hard/cond", {"balance": True, "adjust": 0.5}),
+    ],
+)
+def test_a_fit_is_the_last_stage_of_the_same_experiment(method, settings, tmp_path):
     X, y, versions = evolving()
-    fitted = LecoClassifier(PETS, method=method, model="mlp", head_start=True, steps=5).fit(X, y, versions)
+    fitted = LecoClassifier(PETS, method=method, model="mlp", head_start=True, steps=5, **settings)
+    fitted.fit(X, y, versions)
     scaled = torch.from_numpy((X - X.mean(axis=0)) / X.std(axis=0)).float()
     material = material_of(scaled, at_most_ten, read_labels(y, versions, Ontology.from_dict(PETS)))
     stages, store = plan(fitted._procedure(), material), Store(tmp_path)
@@ -402,6 +412,8 @@ WRONG = {
     "a file that is not there": ({"ontology": "nowhere.yaml"}, {}, "nowhere.yaml"),
     "a word for a truth": ({"standardise": "no"}, {}, "standardise: must be True or False, not 'no'"),
     "a number for a truth": ({"head_start": 2}, {}, "head_start: must be True or False, not 2"),
+    "another number for a truth": ({"balance": 1.0}, {}, "balance: must be True or False, not 1.0"),
+    "too much adjusted": ({"adjust": 3}, {}, "adjust: Input should be less than or equal to 2, not 3"),
     "no seed": ({"random_state": -1}, {}, "Seed must be between"),
 }
 

@@ -57,6 +57,8 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: float = 1e-3,
         batch_size: int = 128,
         threshold: float = 0.95,
+        balance: bool = False,
+        adjust: float = 0.0,
         standardise: bool = True,
         random_state: Any = 0,
     ) -> None:
@@ -70,6 +72,8 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.threshold = threshold
+        self.balance = balance
+        self.adjust = adjust
         self.standardise = standardise
         self.random_state = random_state
 
@@ -136,10 +140,11 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _procedure(self) -> Procedure:
         """What is asked for, checked."""
-        for name in ("head_start", "standardise"):
+        for name in ("head_start", "balance", "standardise"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise LecoError(f"{name}: must be True or False, not {getattr(self, name)!r}")
-        own = {name: getattr(self, name) for name in ("model", "steps", "weight_decay", "batch_size", "threshold")}
+        settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "adjust")
+        own = {name: getattr(self, name) for name in settings}
         usual = 0.5 if self.model == "linear" else 0.05  # docs/log.md
         rate = usual if self.learning_rate is None else self.learning_rate
         own |= {"learning_rate": rate, "evaluate_every": self.steps}

@@ -18,8 +18,9 @@ from leco.experiments.config import Procedure
 from leco.experiments.engine import needed
 from leco.experiments.material import Material
 from leco.experiments.networks import make_network
-from leco.experiments.running import make_job
+from leco.experiments.running import finishing, make_job
 from leco.experiments.stages import Stage, plan
+from leco.training.balanced import balance_teacher
 from leco.training.handover import AnyNetwork
 from leco.training.loop import Training
 
@@ -72,11 +73,13 @@ def train(procedure: Procedure, material: Material) -> AnyNetwork:
             previous = trained[stage.previous[0]] if stage.previous else None
             teacher = trained[stage.teacher] if stage.teacher else None
             job = make_job(stage, material, 0, this_process(), teacher)
+            if stage.training.balance:
+                balance_teacher(job)
             training = Training(job, make_network(stage, material, previous), validate=None)
             for _ in training.run():
                 pass
             training.network.load_state_dict(training.best)
-            trained[stage] = training.network.eval()
+            trained[stage] = finishing(stage, material)(training.network.eval())
     return trained[last]
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from leco import LecoError, Ontology
 from leco.cli.main import app
 from leco.deployment.bundle import FILES, check_target, read_bundle, write_bundle
+from leco.deployment.card import card
 from leco.deployment.description import check_window
 from leco.deployment.inputs import at_once
 from leco.deployment.predictor import Predictor
@@ -94,6 +95,14 @@ def test_a_card_is_for_people_and_shows_names_as_they_are(new, tmp_path):
     assert f"| test | v2 | {100 * new.metrics.test['v2'].macc:.1f}" in text
     assert "597" in text
     assert read_bundle(tmp_path / "b").ontology.name == "odd_[names](x)"
+
+
+def test_a_card_tells_that_logits_were_adjusted(new):
+    assert "logit adjustment" not in card(new.description, new.ontology, new.metrics)
+    config = new.description.training
+    adjusted = {**config, "training": {**config["training"], "adjust": 0.5}}
+    description = new.description.model_copy(update={"training": adjusted})
+    assert "- logit adjustment: 0.5\n" in card(description, new.ontology, new.metrics)
 
 
 def test_a_bundle_replaces_one_of_its_kind_and_nothing_else(trained, new, copied, tmp_path):

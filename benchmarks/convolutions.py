@@ -1,0 +1,68 @@
+"""How fast this machine convolves, as WRN-28-2 does, compared with multiplying large matrices.
+
+    .venv/bin/python benchmarks/convolutions.py
+
+Billions of operations a second (a multiplication and an addition are two), of the forward pass and of both gradients,
+with channels side by side (`channels_last`) and as torch lays them out unless told otherwise; 64 images. What reaches
+the rate of matrices can hardly be made faster by whoever calls it.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+IMAGES, MATRIX = 64, 2_048
+STAGES = ((32, 32), (64, 16), (128, 8))  # channels, and the side of maps
+
+
+def main() -> None:
+    """Print a line for matrices, and one for each stage of the network and layout."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    matrix = torch.randn(MATRIX, MATRIX)
+    print(f"{options.threads} thread(s), median of {options.repeats}, billions of operations a second")
+    print(f"matrices of {MATRIX:,}: {rate(lambda: matrix @ matrix, 2 * MATRIX**3, options.repeats):.0f}")
+    for layout in (torch.channels_last, torch.contiguous_format):
+        for channels, side in STAGES:
+            found = [f"{name} {value:.0f}" for name, value in rates(channels, side, layout, options.repeats).items()]
+            print(f"{str(layout).removeprefix('torch.')}, {channels} channels, {side} x {side}: {', '.join(found)}")
+
+
+def rates(channels: int, side: int, layout: torch.memory_format, repeats: int) -> dict[str, float]:
+    """Of a 3 x 3 convolution."""
+    x = torch.randn(IMAGES, channels, side, side).to(memory_format=layout)
+    weights = torch.randn(channels, channels, 3, 3).to(memory_format=layout)
+    gradient = torch.randn_like(x)
+
+    def backward(*wanted: bool) -> Callable[[], object]:
+        geometry = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+        return lambda: torch.ops.aten.convolution_backward(gradient, x, weights, None, *geometry, [*wanted, False])
+
+    jobs: dict[str, Callable[[], object]] = {
+        "forward": lambda: F.conv2d(x, weights, padding=1),
+        "gradient of inputs": backward(True, False),
+        "of weights": backward(False, True),
+    }
+    operations = 2 * x.numel() * channels * 9
+    return {name: rate(job, operations, repeats) for name, job in jobs.items()}
+
+
+def rate(job: Callable[[], object], operations: int, repeats: int) -> float:
+    """Billions of operations a second."""
+    seconds = []
+    for _ in range(repeats + 2):
+        started = time.perf_counter()
+        job()
+        seconds.append(time.perf_counter() - started)
+    return operations / statistics.median(seconds[2:]) / 1e9
+
+
+if __name__ == "__main__":
+    main()
