@@ -22,7 +22,7 @@ STAGES = ((32, 32), (64, 16), (128, 8))  # channels, and the side of maps
 def main() -> None:
     """Print a line for matrices, and one for each stage of the network and layout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=20, help="at least one")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -50,7 +50,8 @@ def rates(channels: int, side: int, layout: torch.memory_format, repeats: int) -
         "gradient of inputs": backward(True, False),
         "of weights": backward(False, True),
     }
-    operations = 2 * x.numel() * channels * 9
+    taps = (3 * side - 2) ** 2  # of a map: those that fall on padding are left out
+    operations = 2 * IMAGES * channels**2 * taps
     return {name: rate(job, operations, repeats) for name, job in jobs.items()}
 
 

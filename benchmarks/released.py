@@ -6,7 +6,8 @@
 The other side is a plain PyTorch loop, which does what that code does, and no more:
 
 - A view is made by PIL, image by image, in the workers of DataLoaders, one worker a core. FixMatch has loaders of its
-  own for the weak and the strong view of old images, besides the one whose images the coarse loss sees.
+  own for the weak and the strong view of old images, besides the one whose images the coarse loss sees. Workers are
+  kept, where that code starts them anew in every epoch.
 - Each loss makes its own passes: the new images; the old ones for the coarse loss; the old ones again for the
   pseudo-labels, and once more, without gradient, by the teacher or in the weak view. Four passes, where three do.
 - Weights and images are laid out as torch does unless told otherwise.

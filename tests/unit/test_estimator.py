@@ -414,6 +414,8 @@ WRONG = {
     "a number for a truth": ({"head_start": 2}, {}, "head_start: must be True or False, not 2"),
     "another number for a truth": ({"balance": 1.0}, {}, "balance: must be True or False, not 1.0"),
     "too much adjusted": ({"adjust": 3}, {}, "adjust: Input should be less than or equal to 2, not 3"),
+    "many numbers": ({"adjust": np.zeros((50, 50))}, {}, "adjust: Input should be a valid number, not array([[0."),
+    "many truths": ({"balance": np.zeros((50, 50))}, {}, "balance: must be True or False, not array([[0."),
     "no seed": ({"random_state": -1}, {}, "Seed must be between"),
 }
 

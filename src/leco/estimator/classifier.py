@@ -1,5 +1,6 @@
 """`LecoClassifier`: fit and predict, as scikit-learn has them, on labels of any version of an ontology."""
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -142,7 +143,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What is asked for, checked."""
         for name in ("head_start", "balance", "standardise"):
             if not isinstance(getattr(self, name), bool | np.bool_):
-                raise LecoError(f"{name}: must be True or False, not {getattr(self, name)!r}")
+                raise LecoError(f"{name}: must be True or False, not {reprlib.repr(getattr(self, name))}")
         settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "adjust")
         own = {name: getattr(self, name) for name in settings}
         usual = 0.5 if self.model == "linear" else 0.05  # docs/log.md

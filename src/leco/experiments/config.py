@@ -1,5 +1,6 @@
 """What an experiment is, as typed and checked data."""
 
+import reprlib
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -282,7 +283,7 @@ def spell_out(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"{place}: is missing"
-    return message if problem["type"] == "value_error" else f"{place}: {message}, not {problem['input']!r}"
+    return message if problem["type"] == "value_error" else f"{place}: {message}, not {reprlib.repr(problem['input'])}"
 
 
 def _training_settings(settings: dict[str, str]) -> dict[str, Any]:
