@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from leco.data.samples import Samples
 from leco.evaluation import confusion, scores
 from leco.experiments.judging import Judge
-from leco.training.adjusted import class_counts, log_frequencies
+from leco.experiments.running import newest_counts
+from leco.training.adjusted import log_frequencies
 
 STRENGTHS = (0, 0.1, 0.2, 0.3, 0.4, 0.5)
 METRICS = ("miou", "macc")
@@ -30,8 +31,7 @@ def main() -> None:
     gains: dict[tuple[str, str], list[float]] = {}
     for name, stage, judge, network in stored_models(options):
         material = judge.material
-        newest, learned = material.until(stage.period).newest, material.annotated(stage.period, stage.annotation).newest
-        counts = class_counts(material.pool.labels[newest.name], learned.indices, len(newest))
+        counts = newest_counts(stage, material)
         validation = score(judge, network, material.pool, judge.held_out.indices, counts)
         test = score(judge, network, material.test, material.tested(stage.period), counts)
         for metric, strength, before, after in chosen(validation, test):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from leco.data.streams import Steps
 from leco.data.views.segmentation import JointCrop, photometric
@@ -221,14 +221,19 @@ def finishing(stage: Stage, material: Material) -> Finish:
     strength = stage.training.adjust
     if not strength:
         return lambda network: network
-    part = material.annotated(stage.period, stage.annotation).newest
-    classes = len(material.until(stage.period).newest)
-    counts = class_counts(material.pool.labels[stage.version], part.indices, classes)
+    counts = newest_counts(stage, material)
     if not counts.any():
         raise LecoError(
             f"training.adjust: nothing is labelled in {stage.version}, so no class is frequent; set it to 0"
         )
     return lambda network: adjusted(network, counts, strength)
+
+
+def newest_counts(stage: Stage, material: Material) -> Tensor:
+    """(classes,): how many of the newest labels that a stage learns from are of each class."""
+    newest = material.annotated(stage.period, stage.annotation).newest
+    classes = len(material.until(stage.period).newest)
+    return class_counts(material.pool.labels[stage.version], newest.indices, classes)
 
 
 def make_training(
