@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from leco import Ontology
@@ -14,6 +13,7 @@ from leco.data.views.sets import view_set
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
+from leco.training.devices import make_fabric
 from leco.training.loop import Job, Optimisation, Training
 
 HALF = 64  # samples of each kind in a step
@@ -62,9 +62,8 @@ def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | N
     if not uses_history:
         annotated = replace(annotated, history=())
     batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps)
-    fabric = Fabric(accelerator="cpu", devices=1)
     settings = Optimisation(learning_rate=0.01, evaluate_every=ENDLESS)
-    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, fabric)
+    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, make_fabric("cpu"))
 
 
 def make_training(method: Method, model: str, pool: Samples, tree: Ontology, steps: int = ENDLESS) -> Training:

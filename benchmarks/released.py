@@ -1,28 +1,34 @@
 """Our training step against one written in the manner of the paper's released code.
 
     .venv/bin/python benchmarks/released.py                      # WRN-28-2, 64 + 64 images a step
-    .venv/bin/python benchmarks/released.py --model wrn-16-1 --repeats 10
+    .venv/bin/python benchmarks/released.py --model wrn-16-1
+    .venv/bin/python benchmarks/released.py --keep-workers       # kinder to the other side
 
-The other side is a plain PyTorch loop, which does what that code does, and no more:
+The other side is a plain PyTorch loop, which does what that code does (its last version), and no more:
 
-- A view is made by PIL, image by image, in the workers of DataLoaders, one worker a core. FixMatch has loaders of its
-  own for the weak and the strong view of old images, besides the one whose images the coarse loss sees. Workers are
-  kept, where that code starts them anew in every epoch.
+- A view is made by PIL, image by image, in the workers of DataLoaders, one worker a core (there, four). FixMatch has a
+  loader of its own for the weak and the strong view of old images, besides the one whose images the coarse loss sees.
+  A loader starts its workers anew in every epoch, as DataLoaders do unless told otherwise; with `--keep-workers` not.
 - Each loss makes its own passes: the new images; the old ones for the coarse loss; the old ones again for the
-  pseudo-labels, and once more, without gradient, by the teacher or in the weak view. Four passes, where three do.
+  pseudo-labels; and twice, without gradient, the same images by the teacher or in the weak view: first for the
+  threshold and what is counted, then for the guesses themselves. Five passes, where three do.
 - Weights and images are laid out as torch does unless told otherwise.
 - Correct answers are counted class by class in Python, sample by sample; what is seen of pseudo-labels is kept by
   concatenating tensors, step after step.
 
-Both train the same network by the same SGD with an average of its weights, on the same made-up images. They are timed
-in turns of a few steps in one process, so that a busy machine slows both; images/s counts the 64 + 64 of a step.
+Both train the same network by the same SGD with an average of its weights, on the same made-up images, 1,000 new ones
+and 1,000 old ones. Each has a process of its own, since `leco` sets how memory is kept in its own, and they are timed
+in turns of an epoch, one waiting for the other, so that a busy machine slows both; images/s counts the 64 + 64 of a
+step.
 """
 
 import argparse
 import copy
+import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
@@ -38,7 +44,9 @@ from leco.methods.method import Method
 from made_up import HALF, make_training, network, ontology, samples, split
 from views import pil_cutout, pil_randaugment
 
-CLASSES, SAMPLES, TURN = 100, 2_000, 2
+CLASSES, SAMPLES = 100, 2_000
+EPOCH = SAMPLES // 2 // HALF  # steps
+WARM_UP = 2
 THRESHOLD = 0.95
 FINISH = [ToTensor(), Normalize((0.5,) * 3, (0.5,) * 3)]
 MOVED = [RandomHorizontalFlip(), RandomCrop(32, padding=4, padding_mode="reflect")]
@@ -59,9 +67,10 @@ class Pictures(Dataset[tuple[list[Tensor], int, int]]):
         return [transform(image) for transform in self.transforms], self.coarse[index], self.fine[index]
 
 
-def endless(pictures: Pictures, workers: int) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
-    """Shuffled batches, epoch after epoch."""
-    loader = DataLoader(pictures, HALF, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True)
+def endless(pictures: Pictures, workers: int, keep: bool) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
+    """Shuffled batches, epoch after epoch; workers are forked, as on Linux, though this process is not."""
+    kept = {"persistent_workers": keep, "num_workers": workers, "multiprocessing_context": "fork"}
+    loader = DataLoader(pictures, HALF, shuffle=True, drop_last=True, **kept)
     while True:
         yield from loader
 
@@ -69,8 +78,7 @@ def endless(pictures: Pictures, workers: int) -> Iterator[tuple[list[Tensor], Te
 class Plain:
     """A loop in the manner of the released code, for `lpl+st-hard/cond` and `lpl+fixmatch/cond`."""
 
-    def __init__(self, method: Method, model: str, pool: Samples, tree: Ontology, workers: int) -> None:
-        self.method = method
+    def __init__(self, method: Method, model: str, pool: Samples, tree: Ontology, workers: int, keep: bool) -> None:
         self.student, self.average = network(model, tree), network(model, tree)
         self.average.load_state_dict(self.student.state_dict())
         self.teacher = copy.deepcopy(self.student).eval()
@@ -84,8 +92,8 @@ class Plain:
         parts = split(tree, len(pool))
 
         def loader(indices: Tensor, transforms: list[Compose]) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
-            chosen = arrays[indices.numpy()]
-            return endless(Pictures(chosen, coarse[indices].tolist(), fine[indices].tolist(), transforms), workers)
+            chosen = Pictures(arrays[indices.numpy()], coarse[indices].tolist(), fine[indices].tolist(), transforms)
+            return endless(chosen, workers, keep)
 
         old = parts.history[0].indices
         self.new, self.old = loader(parts.newest.indices, [STRONG]), loader(old, [STRONG])
@@ -120,42 +128,74 @@ class Plain:
 
     def pseudo(self, outputs: Tensor, labeller: nn.Module, images: Tensor, coarse: Tensor, least: float) -> Tensor:
         """Cross-entropy with the likeliest class that the coarse label allows."""
-        with torch.no_grad():
-            guesses = labeller(images)[self.student.versions[-1]]
-            possible = torch.exp(guesses - guesses.max(dim=1, keepdim=True).values) * self.edges.T[coarse]
-            probs = possible / possible.sum(dim=1, keepdim=True)
-        confidence, labels = probs.max(dim=1)
-        self.seen = torch.cat([self.seen, confidence])
+        guesses, probs = self.guess(labeller, images, coarse)
+        confidence = probs.max(dim=1).values
         agreed = torch.tensor([float(self.coarse_of[label]) for label in guesses.argmax(dim=1)])
-        self.seen = torch.cat([self.seen, agreed])
+        self.seen = torch.cat([self.seen, confidence, agreed])
+        labels = self.guess(labeller, images, coarse)[1].argmax(dim=1)
         return (F.cross_entropy(outputs, labels, reduction="none") * (confidence >= least)).mean()
+
+    @torch.no_grad()
+    def guess(self, labeller: nn.Module, images: Tensor, coarse: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and probabilities given the coarse label."""
+        guesses = labeller(images)[self.student.versions[-1]]
+        possible = torch.exp(guesses - guesses.max(dim=1, keepdim=True).values) * self.edges.T[coarse]
+        return guesses, possible / possible.sum(dim=1, keepdim=True)
+
+
+class Side:
+    """One of the two in a process of its own, which waits until it is asked for steps."""
+
+    def __init__(self, plain: bool, name: str, options: argparse.Namespace) -> None:
+        context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+        self.line, theirs = context.Pipe()
+        self.process = context.Process(target=answer, args=(theirs, plain, name, options))
+        self.process.start()
+
+    def seconds(self, steps: int) -> float:
+        """How long so many steps take."""
+        self.line.send(steps)
+        taken: float = self.line.recv()
+        return taken
+
+    def end(self) -> None:
+        """Let it go."""
+        self.line.send(0)
+        self.process.join()
+
+
+def answer(line: Connection, plain: bool, name: str, options: argparse.Namespace) -> None:
+    """Make as many steps as is asked for, and say how long they took, until none are asked for."""
+    torch.set_num_threads(options.threads)
+    method, tree = Method.parse(name), ontology(CLASSES)
+    pool = samples(tree, SAMPLES)
+    if plain:
+        step = Plain(method, options.model, pool, tree, options.threads, options.keep_workers).step
+    else:
+        step = make_training(method, options.model, pool, tree).run().__next__
+    while count := line.recv():
+        started = time.perf_counter()
+        for _ in range(count):
+            step()
+        line.send(time.perf_counter() - started)
 
 
 def main() -> None:
     """Time both sides in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="wrn-28-2")
-    parser.add_argument("--repeats", type=int, default=5, help=f"turns of {TURN} steps")
+    parser.add_argument("--repeats", type=int, default=3, help=f"turns of an epoch, {EPOCH} steps")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch, and workers")
+    parser.add_argument("--keep-workers", action="store_true", help="loaders of the other side keep their workers")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    tree = ontology(CLASSES)
-    pool = samples(tree, SAMPLES)
     for name in ("lpl+fixmatch/cond", "lpl+st-hard/cond"):
-        method = Method.parse(name)
-        plain = Plain(method, options.model, pool, tree, options.threads)
-        steps = make_training(method, options.model, pool, tree).run()
-        ours, theirs = [], []
-        for _ in range(options.repeats + 1):
-            started = time.perf_counter()
-            for _ in range(TURN):
-                next(steps)
-            middle = time.perf_counter()
-            for _ in range(TURN):
-                plain.step()
-            ours.append((middle - started) / TURN)
-            theirs.append((time.perf_counter() - middle) / TURN)
-        mine, other = statistics.median(ours[1:]), statistics.median(theirs[1:])
+        sides = [Side(plain, name, options) for plain in (False, True)]
+        for side in sides:
+            side.seconds(WARM_UP)
+        turns = [[side.seconds(EPOCH) for side in sides] for _ in range(options.repeats)]
+        for side in sides:
+            side.end()
+        mine, other = (statistics.median(times) / EPOCH for times in zip(*turns, strict=True))
         print(
             f"{name}, {options.model}, {options.threads} thread(s): ours {2 * HALF / mine:,.0f} images/s, "
             f"plain {2 * HALF / other:,.0f} images/s, ratio {other / mine:.2f}",

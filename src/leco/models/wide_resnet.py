@@ -30,7 +30,7 @@ class Block(nn.Module):
         hidden = F.leaky_relu(self.norm2(self.conv1(activated)), SLOPE, inplace=True)
         shortcut: Tensor = self.shortcut(activated if self.activate_shortcut else x)
         residual: Tensor = self.conv2(hidden)
-        return shortcut + residual
+        return residual.add_(shortcut)
 
 
 class WideResNet(nn.Module):
