@@ -90,10 +90,17 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
     assert run(vistas, tmp_path / "runs", method="lpl", transition="soft")["test"]["v2.0"]["miou"] >= 0
 
 
-def test_pixels_are_not_balanced_and_that_is_said_before_anything_is_trained(vistas):
-    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL | {"training.balance": "true"})
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"training.balance": "true"}, "pixels cannot be balanced"),
+        ({"training.head": "gaussian"}, "gaussian heads are for classification, not for pixels"),
+    ],
+)
+def test_what_pixels_cannot_have_is_said_before_anything_is_trained(vistas, setting, message):
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL | setting)
     material = make_material(wanted, vistas)
-    with pytest.raises(LecoError, match="pixels cannot be balanced"):
+    with pytest.raises(LecoError, match=message):
         plan(wanted, material)
 
 

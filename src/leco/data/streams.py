@@ -114,8 +114,8 @@ class Steps(Dataset[Step]):
         self.samples, self.evidence, self.seed, self.steps = samples, evidence, seed, steps
         self.batch_size, self.rank, self.ranks = batch_size, rank, ranks
         self.crop, self.mask_contradictions = crop, mask_contradictions
-        self.new = _Pool.of([annotated.newest])
-        self.history = _Pool.of([part for part in annotated.history if len(part.indices)])
+        self.new = Pool.of([annotated.newest])
+        self.history = Pool.of([part for part in annotated.history if len(part.indices)])
 
     def __len__(self) -> int:
         return self.steps
@@ -132,7 +132,7 @@ class Steps(Dataset[Step]):
         history = self._draw(self.history, step, "history") if len(self.history.indices) else None
         return Step(self._draw(self.new, step, "new"), history)
 
-    def _draw(self, pool: "_Pool", step: int, name: str) -> Batch:
+    def _draw(self, pool: "Pool", step: int, name: str) -> Batch:
         whole = Order(len(pool.indices), self.seed, name).stretch(step * self.batch_size, self.batch_size)
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
@@ -142,19 +142,22 @@ class Steps(Dataset[Step]):
         cropped = [self.crop(batch, self.seed, step) for batch in (self._read(pool, piece) for piece in pieces)]
         return cropped[0] if len(cropped) == 1 else join(cropped)
 
-    def _read(self, pool: "_Pool", chosen: Tensor) -> Batch:
+    def _read(self, pool: "Pool", chosen: Tensor) -> Batch:
         batch = read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
         return without_contradictions(batch, self.samples, self.evidence) if self.mask_contradictions else batch
 
 
 @dataclass(frozen=True, eq=False)
-class _Pool:
+class Pool:
+    """Samples to draw from, and which version each is labelled in."""
+
     indices: Tensor
     version: Tensor  # position in `versions`
     versions: tuple[str, ...]
 
     @classmethod
-    def of(cls, parts: list[Part]) -> "_Pool":
+    def of(cls, parts: list[Part]) -> "Pool":
+        """Those of several parts, one after the other."""
         indices = torch.cat([part.indices for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
         version = [torch.full_like(part.indices, number) for number, part in enumerate(parts)]
         return cls(indices, torch.cat(version) if parts else indices, tuple(part.version for part in parts))

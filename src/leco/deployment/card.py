@@ -81,6 +81,7 @@ def _training(description: Description) -> Iterator[str]:
         "samples a step": settings.get("batch_size"),
         "learning rate": ", ".join(map(str, settings.get("learning_rate") or [])) or None,
         "seed": config.get("seed"),
+        "head": "Gaussian classes" if settings.get("head") == "gaussian" else None,
         "logit adjustment": settings.get("adjust") or None,
     }
     yield from (f"- {name}: {plain(str(value))}" for name, value in known.items() if value is not None)

@@ -22,6 +22,7 @@ from leco.estimator.labels import Labels, as_column, as_ontology, plain_labels, 
 from leco.evaluation import predict_at
 from leco.experiments.config import Procedure, spell_out
 from leco.methods.method import Method
+from leco.models.backbones import HEAD_ALONE
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL
 
@@ -59,6 +60,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int = 128,
         threshold: float = 0.95,
         balance: bool = False,
+        head: str = "trained",
         adjust: float = 0.0,
         standardise: bool = True,
         random_state: Any = 0,
@@ -74,6 +76,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.threshold = threshold
         self.balance = balance
+        self.head = head
         self.adjust = adjust
         self.standardise = standardise
         self.random_state = random_state
@@ -144,9 +147,9 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("head_start", "balance", "standardise"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise LecoError(f"{name}: must be True or False, not {reprlib.repr(getattr(self, name))}")
-        settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "adjust")
+        settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "head", "adjust")
         own = {name: getattr(self, name) for name in settings}
-        usual = 0.5 if self.model == "linear" else 0.05  # docs/log.md
+        usual = 0.5 if self.model in HEAD_ALONE else 0.05  # docs/log.md
         rate = usual if self.learning_rate is None else self.learning_rate
         own |= {"learning_rate": rate, "evaluate_every": self.steps}
         values = {name: getattr(self, name) for name in ("method", "strategy", "head_start")}
@@ -158,7 +161,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(procedure.training.learning_rate) > 1:
             raise LecoError(f"learning_rate: say one, not {rate!r}; GridSearchCV chooses between several")
         heads = procedure.head_start or Method.parse(procedure.method).coarse == "joint"
-        if procedure.training.model == "linear" and not heads:  # nothing to take over: no earlier period is trained
+        if procedure.training.model in HEAD_ALONE and not heads:  # nothing to take over: no earlier period is trained
             return procedure.model_copy(update={"strategy": "scratch"})
         return procedure
 

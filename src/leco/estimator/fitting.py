@@ -79,7 +79,7 @@ def train(procedure: Procedure, material: Material) -> AnyNetwork:
             for _ in training.run():
                 pass
             training.network.load_state_dict(training.best)
-            trained[stage] = finishing(stage, material)(training.network.eval())
+            trained[stage] = finishing(stage, material, job)(training.network.eval())
     return trained[last]
 
 

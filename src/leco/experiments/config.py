@@ -74,6 +74,7 @@ class Training(BaseModel):
     together: bool = False  # new samples and history in one forward pass (decision 10)
     threshold: float = Field(0.95, ge=0, le=1)  # of pl and fixmatch
     balance: bool = False  # the teacher's guesses as frequent as the classes of the new samples are
+    head: Literal["trained", "gaussian"] = "trained"  # gaussian: fitted anew, in closed form, to the features
     # How much of a class's log frequency is taken off its logits after training; -0 is 0.
     adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
     soft: bool = False  # pl and fixmatch with soft targets
@@ -95,6 +96,8 @@ class Training(BaseModel):
             raise ValueError(f"batch_size must be even, not {self.batch_size}: half of it is history")
         if self.head_steps >= self.steps:
             raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
+        if self.head == "gaussian" and self.adjust:
+            raise ValueError("adjust is for trained heads: a Gaussian one prefers no class for being frequent")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         if not 0 < self.scale[0] <= self.scale[1] <= 10:

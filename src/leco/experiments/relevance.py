@@ -4,7 +4,7 @@
 USUAL = {
     **{"together": False, "mask_contradictions": False, "coarse_on_new": True, "threshold": 0.95, "soft": False},
     **{"balance": False, "st_soft_filtered": False, "head_steps": 0, "draws_a_view": 4, "pretrained": False},
-    **{"adjust": 0.0},
+    **{"adjust": 0.0, "head": "trained"},
 }
 
 

@@ -37,6 +37,7 @@ from leco.training.balanced import balance_teacher
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.devices import make_fabric
 from leco.training.frozen import on_features
+from leco.training.gaussian import with_gaussian_head
 from leco.training.handover import AnyNetwork
 from leco.training.loop import DivergedError, Job, Report, Training
 
@@ -216,17 +217,20 @@ def _step(line: bytes) -> int:
         return -1
 
 
-def finishing(stage: Stage, material: Material) -> Finish:
-    """What is done to a trained network before it is scored, and kept: its logits may be adjusted."""
-    strength = stage.training.adjust
-    if not strength:
-        return lambda network: network
-    counts = newest_counts(stage, material)
-    if not counts.any():
+def finishing(stage: Stage, material: Material, job: Job) -> Finish:
+    """What is done to a trained network before it is scored, and kept: another head, adjusted logits."""
+    gaussian, strength = stage.training.head == "gaussian", stage.training.adjust
+    counts = newest_counts(stage, material) if strength else None
+    if counts is not None and not counts.any():
         raise LecoError(
             f"training.adjust: nothing is labelled in {stage.version}, so no class is frequent; set it to 0"
         )
-    return lambda network: adjusted(network, counts, strength)
+
+    def finish(network: AnyNetwork) -> AnyNetwork:
+        network = with_gaussian_head(network, job) if gaussian else network
+        return network if counts is None else adjusted(network, counts, strength)
+
+    return finish
 
 
 def newest_counts(stage: Stage, material: Material) -> Tensor:
@@ -245,7 +249,7 @@ def make_training(
     if stage.training.balance:
         balance_teacher(job)
     network = make_network(stage, material, previous_network(stage, material, store))
-    finish = finishing(stage, material)
+    finish = finishing(stage, material, job)
     banked = on_features(job, network, stage.training.draws_a_view)
     backbone = network.backbone
 

@@ -114,6 +114,8 @@ def plan(procedure: Procedure, material: Material) -> Plan:
     method, training = Method.parse(procedure.method), procedure.training
     if training.balance and material.task == "segmentation":
         raise LecoError("training.balance: pixels cannot be balanced; it is for classification")
+    if training.head == "gaussian" and material.task == "segmentation":
+        raise LecoError("training.head: gaussian heads are for classification, not for pixels; say trained")
     name, learned = (f"{material.name} {digest}" for digest in (material.fingerprint, material.learned))
     periods: list[tuple[Stage, ...]] = []
     for period, version in list(enumerate(material.versions))[material.first :]:

@@ -1,4 +1,4 @@
-"""Backbones by name: `wrn-28-2`, `linear` and `mlp` for feature vectors, or anything timm has."""
+"""Backbones by name: `wrn-28-2`, `linear`, `roots` and `mlp` for feature vectors, or anything timm has."""
 
 import math
 import re
@@ -7,23 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leco.errors import LecoError, first_line, nearest
 from leco.models.wide_resnet import WideResNet
 
 _WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})")
-_OTHERS = ("wrn-28-2", "linear", "mlp")  # than timm's
+HEAD_ALONE = ("linear", "roots")  # nothing else is trained
+_VECTORS = (*HEAD_ALONE, "mlp")
+_OTHERS = ("wrn-28-2", *_VECTORS)  # than timm's
 _HIDDEN = 512
 
 
 class Features(nn.Module):
-    """Inputs as one vector, as it is (`linear`: the head alone is trained), or through one hidden layer (`mlp`)."""
+    """Inputs as one vector, as it is (`linear`: the head alone is trained), its roots, or one hidden layer (`mlp`)."""
 
-    def __init__(self, num_inputs: int, hidden: int | None = None) -> None:
+    def __init__(self, name: str, num_inputs: int) -> None:
         super().__init__()
-        self.num_features = hidden or num_inputs
-        self.layers = nn.Sequential(nn.Linear(num_inputs, hidden), nn.ReLU()) if hidden else nn.Identity()
+        self.num_features = _HIDDEN if name == "mlp" else num_inputs
+        self.layers: nn.Module = nn.Identity()
+        if name == "mlp":
+            self.layers = nn.Sequential(nn.Linear(num_inputs, _HIDDEN), nn.ReLU())
+        elif name == "roots":
+            self.layers = Roots()
 
     def forward(self, features: Tensor) -> Tensor:
         """(n, ...) -> (n, num_features)."""
@@ -31,16 +38,28 @@ class Features(nn.Module):
         return hidden
 
 
+class Roots(nn.Module):
+    """The square root of every number, with its sign, scaled so that each vector keeps its length.
+
+    Features of networks are skewed: a few large ones drown the others.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, d) -> (n, d)."""
+        lengths: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+        return F.normalize(x.sign() * x.abs().sqrt(), dim=1) * lengths
+
+
 def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) -> nn.Module:
     """Make a backbone for inputs of a shape: (channels, height, width), or (dimensions,) of feature vectors.
 
     `pretrained` weights are timm's, fetched (or found in its cache) only when asked for.
     """
-    if pretrained and (name in ("linear", "mlp") or _WRN.fullmatch(name)):
+    if pretrained and (name in _VECTORS or _WRN.fullmatch(name)):
         raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
     check_backbone(name)
-    if name in ("linear", "mlp"):
-        return Features(math.prod(shape), _HIDDEN if name == "mlp" else None)
+    if name in _VECTORS:
+        return Features(name, math.prod(shape))
     if found := _WRN.fullmatch(name):
         _check_images(name, shape)
         return WideResNet(int(found[1]), int(found[2]), shape[0])
@@ -50,13 +69,13 @@ def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) ->
 
 def check_backbone(name: str) -> None:
     """Refuse a name that is no backbone, whatever the inputs."""
-    if name not in ("linear", "mlp") and not _WRN.fullmatch(name):
+    if name not in _VECTORS and not _WRN.fullmatch(name):
         check_known(name, _OTHERS)
 
 
 def _check_images(name: str, shape: Sequence[int]) -> None:
     if len(shape) != 3:
-        raise LecoError(f"{name} takes images, but these are feature vectors; choose linear or mlp")
+        raise LecoError(f"{name} takes images, but these are feature vectors; choose linear, roots or mlp")
 
 
 def input_statistics(name: str) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,10 @@
 """Logit adjustment (Menon et al. 2021): a network that does not prefer the classes that it saw most of."""
 
-import copy
-
 import torch
 from torch import Tensor
 
 from leco.data.samples import Column
-from leco.training.handover import AnyNetwork, classifiers
+from leco.training.handover import AnyNetwork, with_own_heads
 
 _AT_ONCE = 4_096
 
@@ -34,10 +32,7 @@ def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork
     At 1, every class is as likely beforehand as any other. All but the heads is shared with `network`, which stays as
     it is.
     """
-    heads = copy.deepcopy(network.heads)
-    bias = classifiers(heads[-1])[0].bias
-    assert bias is not None
-    bias.sub_(strength * log_frequencies(counts).to(bias))
-    other = copy.copy(network)
-    other._modules = {**network._modules, "heads": heads}
+    other, (classifier, *_) = with_own_heads(network)
+    assert classifier.bias is not None
+    classifier.bias.sub_(strength * log_frequencies(counts).to(classifier.bias))
     return other

@@ -3,13 +3,10 @@
 import torch
 from torch import nn
 
-from leco.data.draws import Draws
-from leco.data.streams import read_batch
 from leco.methods.balance import balancing_bias
 from leco.training.adjusted import class_counts
-from leco.training.loop import Job
-
-_AT_ONCE = 512
+from leco.training.devices import place
+from leco.training.loop import Job, as_evaluated
 
 
 @torch.no_grad()
@@ -23,13 +20,9 @@ def balance_teacher(job: Job) -> None:
         return
     head = teacher.heads[-1]  # type: ignore[index]
     assert isinstance(head, nn.Linear)  # pixels are refused before anything is trained
-    newest, pool = steps.evidence.ontology.newest, steps.history
-    logits, evidence = [], []
-    teacher.eval()
-    for places in torch.arange(len(pool.indices)).split(_AT_ONCE):  # type: ignore[no-untyped-call]
-        batch = read_batch(steps.samples, steps.evidence, pool.indices[places], pool.versions, pool.version[places])
-        inputs = job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids)))
-        logits.append(teacher(inputs)[newest.name])
-        evidence.append(steps.evidence.gather(batch.rows))
+    newest = steps.evidence.ontology.newest
+    place(teacher, job.fabric.device).eval()
+    seen = [(teacher(inputs)[newest.name], evidence) for inputs, evidence in as_evaluated(job, steps.history)]
+    logits, evidence = (torch.cat(parts) for parts in zip(*seen, strict=True))
     frequencies = class_counts(steps.samples.labels[newest.name], steps.new.indices, len(newest))
-    head.bias.add_(balancing_bias(torch.cat(logits), torch.cat(evidence), frequencies))
+    head.bias.add_(balancing_bias(logits, evidence, frequencies))

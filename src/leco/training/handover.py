@@ -1,5 +1,6 @@
 """What a period's model takes over from the one before (section 4 of the paper, and two ways beyond it)."""
 
+import copy
 from typing import Literal
 
 import torch
@@ -51,6 +52,13 @@ def classifiers(head: nn.Module) -> list[nn.Linear | nn.Conv2d]:
         case nn.Linear() | nn.Conv2d():
             return [head]
     raise LecoError(f"classes cannot start from their parents in a {type(head).__name__}: it is no linear head")
+
+
+def with_own_heads(network: AnyNetwork) -> tuple[AnyNetwork, list[nn.Linear | nn.Conv2d]]:
+    """The network with copies of its heads, all else shared, and the newest of their classifiers, to be changed."""
+    other = copy.copy(network)
+    other._modules = {**network._modules, "heads": copy.deepcopy(network.heads)}
+    return other, classifiers(other.heads[-1])
 
 
 def take_features(old_head: nn.Module, head: nn.Module) -> None:

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from leco.data.draws import Draws
-from leco.data.streams import Step, Steps, loader
+from leco.data.streams import Pool, Step, Steps, loader, read_batch
 from leco.data.views.sets import ViewSet
 from leco.errors import LecoError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
@@ -23,6 +23,7 @@ from leco.training.handover import AnyNetwork, Strategy, heads_only
 from leco.training.schedules import SCHEDULES
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
+_AT_ONCE = 512  # samples
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,16 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
             draws = Draws(job.seed, step, samples.ids)
             made[part, view] = job.normalise(getattr(job.views, view)(samples.inputs, draws))
     return made
+
+
+def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
+    """All samples of a pool as networks take them, in the view that is evaluated, and the evidence of their labels."""
+    steps, device = job.steps, job.fabric.device
+    for start in range(0, len(pool.indices), _AT_ONCE):
+        places = slice(start, start + _AT_ONCE)
+        batch = read_batch(steps.samples, steps.evidence, pool.indices[places], pool.versions, pool.version[places])
+        inputs = job.normalise(job.views.evaluate(batch.inputs.to(device), Draws(job.seed, 0, batch.ids.to(device))))
+        yield inputs, steps.evidence.gather(batch.rows).to(device)
 
 
 def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:

@@ -9,7 +9,7 @@ from leco.experiments import running
 from leco.experiments.config import experiment
 from leco.experiments.material import make_material
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, finishing, run_stage
+from leco.experiments.running import Machine, finishing, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.models import Network, build_backbone, build_segmenter
@@ -17,6 +17,7 @@ from leco.models.ocr import OcrHead
 from leco.models.segmentation import SegmentationNetwork
 from leco.ontology.ontology import Ontology
 from leco.training.adjusted import adjusted, class_counts
+from leco.training.devices import make_fabric
 
 PETS = Ontology.from_taxonomy(
     "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]
@@ -92,4 +93,4 @@ def test_without_any_label_no_class_is_frequent(tmp_path):
     nothing = InMemory(torch.full((len(material.pool),), -1))
     void = replace(material, pool=replace(material.pool, labels=material.pool.labels | {stage.version: nothing}))
     with pytest.raises(LecoError, match=r"training\.adjust: nothing is labelled in v1"):
-        finishing(stage, void)
+        finishing(stage, void, make_job(stage, void, 0, make_fabric("cpu"), None))

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from leco import LecoError
+from leco.methods import gaussian
+from leco.methods.gaussian import gaussian_head
+
+COARSE = torch.tensor([0, 0, 0, 1, 1, 1])  # of six fine classes
+
+
+def certain(labels, classes):
+    evidence = torch.full((len(labels), classes), -torch.inf)
+    evidence[torch.arange(len(labels)), labels] = 0
+    return evidence
+
+
+def blobs(seed, each, dimensions=12):
+    """Features and fine classes: two clouds of three classes that are close to each other."""
+    random = torch.Generator().manual_seed(seed)
+    centres = 3.0 * torch.randn(2, dimensions, generator=random)[COARSE]
+    centres = centres + torch.randn(6, dimensions, generator=torch.Generator().manual_seed(99))
+    labels = torch.arange(6).repeat(each)
+    return centres[labels] + torch.randn(len(labels), dimensions, generator=random), labels
+
+
+def accuracy(head, features, labels):
+    weight, bias = head
+    return ((features @ weight.T + bias).argmax(dim=1) == labels).float().mean().item()
+
+
+def test_with_newest_labels_alone_it_is_linear_discriminant_analysis(monkeypatch):
+    monkeypatch.setattr(gaussian, "PRIOR_SAMPLES", 0.0)
+    features, labels = blobs(0, 10)
+    weight, bias = gaussian_head(features, certain(labels, 6))
+    reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=gaussian.SHRINKAGE, priors=np.full(6, 1 / 6))
+    reference.fit(features.double().numpy(), labels.numpy())
+    scale = weight.norm() / np.linalg.norm(reference.coef_)  # the temperature
+    torch.testing.assert_close(weight, torch.from_numpy(scale.item() * reference.coef_).float(), rtol=1e-4, atol=1e-5)
+    offset = bias - torch.from_numpy(scale.item() * (reference.intercept_ - np.log(1 / 6))).float()
+    torch.testing.assert_close(offset, torch.zeros(6), rtol=0, atol=1e-4)
+
+
+def test_old_labels_make_it_better():
+    gains = []
+    for seed in range(6):
+        features, labels = blobs(seed, 60)
+        few, history = slice(0, 18), slice(18, 258)
+        old = torch.zeros(len(labels), 6).masked_fill(COARSE[labels].unsqueeze(1) != COARSE, -torch.inf)
+        evidence = torch.cat([certain(labels[few], 6), old[history]])
+        with_old = gaussian_head(features[:258], evidence)
+        alone = gaussian_head(features[few], evidence[few])
+        gains.append(accuracy(with_old, features[258:], labels[258:]) - accuracy(alone, features[258:], labels[258:]))
+    assert sum(gains) / len(gains) > 0.02
+
+
+def test_guesses_are_made_of_what_labels_allow_and_every_class_as_often(monkeypatch):
+    features, labels = blobs(1, 30)
+    old = torch.zeros(len(labels), 6).masked_fill(COARSE[labels].unsqueeze(1) != COARSE, -torch.inf)
+    evidence = torch.cat([certain(labels[:30], 6), old[30:]])
+    seen = []
+    discriminants = gaussian._discriminants
+    monkeypatch.setattr(
+        gaussian, "_discriminants", lambda x, guesses, *rest: seen.append(guesses) or discriminants(x, guesses, *rest)
+    )
+    gaussian_head(features, evidence)
+    guesses = seen[-1]
+    assert (guesses[evidence.isinf()] == 0).all()
+    torch.testing.assert_close(guesses.sum(dim=1), torch.ones(len(guesses), dtype=torch.float64))
+    torch.testing.assert_close(guesses[30:].sum(dim=0), torch.full((6,), 25.0, dtype=torch.float64), rtol=0.02, atol=0)
+
+
+def test_probabilities_do_not_depend_on_the_unit_of_features():
+    features, labels = blobs(2, 20)
+    heads = [gaussian_head(factor * features, certain(labels, 6)) for factor in (1.0, 100.0)]
+    logits = [factor * features @ w.T + b for factor, (w, b) in zip((1.0, 100.0), heads, strict=True)]
+    torch.testing.assert_close(logits[0].softmax(dim=1), logits[1].softmax(dim=1), rtol=1e-3, atol=1e-4)
+
+
+def test_confidence_is_about_as_large_as_accuracy():
+    features, labels = blobs(3, 200)
+    weight, bias = gaussian_head(features[:300], certain(labels[:300], 6))
+    confidence = (features[300:] @ weight.T + bias).softmax(dim=1).amax(dim=1).mean().item()
+    assert confidence == pytest.approx(accuracy((weight, bias), features[300:], labels[300:]), abs=0.05)
+
+
+def test_a_class_that_no_label_allows_is_never_predicted():
+    features, labels = blobs(4, 10)
+    weight, bias = gaussian_head(features, certain(labels, 7))
+    assert (features @ weight.T + bias).softmax(dim=1)[:, 6].max() == 0
+
+
+def test_one_sample_of_each_class_will_do():
+    features, labels = blobs(5, 1)
+    assert accuracy(gaussian_head(features, certain(labels, 6)), features, labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("features", "evidence", "message"),
+    [
+        (torch.randn(4, 3), torch.zeros(4, 2), "no sample is certain"),
+        (torch.full((4, 3), torch.nan), certain([0, 1, 0, 1], 2), "no finite numbers"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said(features, evidence, message):
+    with pytest.raises(LecoError, match=message):
+        gaussian_head(features, evidence)

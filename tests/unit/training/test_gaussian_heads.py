@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from leco import LecoClassifier, LecoError
+from leco.experiments.config import experiment
+from leco.experiments.material import make_material
+from leco.experiments.networks import build_network, load_network
+from leco.experiments.running import Machine, make_job, run_stage
+from leco.experiments.stages import plan
+from leco.experiments.store import Store
+from leco.methods.gaussian import gaussian_head
+from leco.training.devices import make_fabric
+from leco.training.gaussian import with_gaussian_head
+
+GAUSSIAN = {"training.head": "gaussian", "training.steps": "20", "training.evaluate_every": "10"}
+
+
+def planned(tmp_path, method="lpl", **changes):
+    wanted = experiment("digits-leco", {"method": method}, GAUSSIAN | changes)
+    material = make_material(wanted, tmp_path)
+    return plan(wanted, material), material
+
+
+def test_the_head_is_fitted_to_features_and_evidence_of_new_samples_and_history(tmp_path):
+    stages, material = planned(tmp_path)
+    stage = stages.periods[-1][0]
+    job = make_job(stage, material, 0, make_fabric("cpu"), None)
+    network = build_network(stage, material, pretrained=False)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    found = with_gaussian_head(network, job)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    steps, evidence = job.steps, job.steps.evidence
+    ids = torch.cat([steps.new.indices, steps.history.indices])
+    rows = [
+        evidence.ids(steps.samples.labels[version].read(pool.indices), version)
+        for pool, version in ((steps.new, "v2"), (steps.history, "v1"))
+    ]
+    with torch.no_grad():
+        features = network.backbone.eval()(job.normalise(steps.samples.inputs.read(ids)))
+    weight, bias = gaussian_head(features, evidence.gather(torch.cat(rows)))
+    torch.testing.assert_close(found.heads[-1].weight, weight)
+    torch.testing.assert_close(found.heads[-1].bias, bias)
+
+
+def test_a_method_without_history_fits_new_labels_alone(tmp_path):
+    stages, material = planned(tmp_path, "ce")
+    job = make_job(stages.periods[-1][0], material, 0, make_fabric("cpu"), None)
+    assert not len(job.steps.history.indices)
+    network = build_network(stages.periods[-1][0], material, pretrained=False)
+    assert with_gaussian_head(network, job).heads[-1].weight.isfinite().all()
+
+
+def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
+    stages, material = planned(tmp_path)
+    store = Store(tmp_path / "runs")
+    for stage in stages.stages:
+        run_stage(stage, material, store, Machine(), lambda *_: None)
+    last = stages.periods[-1][0]
+    job = make_job(last, material, 0, make_fabric("cpu"), None)
+    kept = load_network(last, material, store)
+    again = with_gaussian_head(kept, job)  # fitted to the same features
+    torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-4, atol=1e-5)
+    result = store.require(last.fingerprint)
+    assert result["validation_score"] == result["validation"]["v2"]["macc"] > 0.5
+
+
+def test_an_adjustment_on_top_is_refused(tmp_path):
+    with pytest.raises(LecoError, match="adjust is for trained heads"):
+        planned(tmp_path, **{"training.adjust": "1"})
+
+
+def test_the_classifier_has_it_too():
+    random = torch.Generator().manual_seed(0)
+    features = torch.cat([torch.randn(30, 4, generator=random) + 3 * n for n in range(3)]).numpy()
+    labels = ["a"] * 30 + ["b"] * 30 + ["c"] * 30
+    fitted = LecoClassifier(head="gaussian", steps=1).fit(features, labels)
+    assert fitted.score(features, labels) > 0.95
+    with pytest.raises(LecoError, match="head"):
+        LecoClassifier(head="round").fit(features, labels)
