@@ -13,7 +13,7 @@ from leco.data.views.sets import view_set
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
-from leco.training.devices import make_fabric
+from leco.training.devices import keep_memory, make_fabric
 from leco.training.loop import Job, Optimisation, Training
 
 HALF = 64  # samples of each kind in a step
@@ -56,6 +56,7 @@ def network(model: str, tree: Ontology, coarse: str = "ce") -> Network:
 
 def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | None, steps: int = ENDLESS) -> Job:
     """What `leco run` would do with such data: 64 new samples and 64 old ones a step, or 128 new ones."""
+    keep_memory()
     summands = terms(method)
     annotated = split(tree, len(pool))
     uses_history = any(request.part == "history" for term in summands for request in term.needs)

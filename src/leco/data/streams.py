@@ -136,13 +136,14 @@ class Steps(Dataset[Step]):
         whole = Order(len(pool.indices), self.seed, name).stretch(step * self.batch_size, self.batch_size)
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
-            return self._read(pool, chosen)
+            return self.read(pool, chosen)
         # Large images are cropped one by one as they are read, so that no batch of them is ever held whole.
         pieces = chosen.split(1) if self.samples.sizes is not None else [chosen]  # type: ignore[no-untyped-call]
-        cropped = [self.crop(batch, self.seed, step) for batch in (self._read(pool, piece) for piece in pieces)]
+        cropped = [self.crop(batch, self.seed, step) for batch in (self.read(pool, piece) for piece in pieces)]
         return cropped[0] if len(cropped) == 1 else join(cropped)
 
-    def _read(self, pool: "Pool", chosen: Tensor) -> Batch:
+    def read(self, pool: "Pool", chosen: Tensor) -> Batch:
+        """Samples of a pool, whole, by their places in it."""
         batch = read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
         return without_contradictions(batch, self.samples, self.evidence) if self.mask_contradictions else batch
 

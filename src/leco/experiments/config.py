@@ -97,7 +97,10 @@ class Training(BaseModel):
         if self.head_steps >= self.steps:
             raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
         if self.head == "gaussian" and self.adjust:
-            raise ValueError("adjust is for trained heads: a Gaussian one prefers no class for being frequent")
+            raise ValueError(
+                f"training.adjust: {self.adjust:g} is for trained heads; a Gaussian one prefers no class for being "
+                "frequent: set it to 0"
+            )
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs a momentum above 0")
         if not 0 < self.scale[0] <= self.scale[1] <= 10:

@@ -16,6 +16,7 @@ from leco.evaluation import scores
 from leco.experiments.material import Material
 from leco.models.sliding_window import sliding_window
 from leco.training.evaluate import confusions, labels_of
+from leco.training.loop import DivergedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,12 @@ class Judge:
         if self.material.task == "segmentation":
             return self._segment(network, ready, ids, samples)
         logits: Tensor = network(ready)[version]
-        return logits.float().softmax(dim=1).cpu()
+        probs = logits.float().softmax(dim=1).cpu()
+        if not probs.isfinite().all():
+            raise DivergedError(
+                f"the network's answers at {version} are no numbers any more; try a smaller learning rate"
+            )
+        return probs
 
     def _segment(self, network: nn.Module, ready: Tensor, ids: Tensor, samples: Samples) -> Tensor:
         version = self.material.versions[self.period]

@@ -35,9 +35,9 @@ from leco.ontology.files import write_bytes
 from leco.training.adjusted import adjusted, class_counts
 from leco.training.balanced import balance_teacher
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
-from leco.training.devices import make_fabric
+from leco.training.devices import keep_memory, make_fabric
 from leco.training.frozen import on_features
-from leco.training.gaussian import with_gaussian_head
+from leco.training.gaussian import Head, fit_head, with_head
 from leco.training.handover import AnyNetwork
 from leco.training.loop import DivergedError, Job, Report, Training
 
@@ -69,6 +69,8 @@ def run_stage(
     A stage that `may_diverge`, since there are others to choose from, then is complete without a model.
     """
     fabric = make_fabric(machine.device, stage.training.precision)
+    if fabric.device.type == "cpu":
+        keep_memory()
     if fabric.broadcast(store.result(stage.fingerprint) is not None):
         return
     leads = fabric.is_global_zero
@@ -226,8 +228,13 @@ def finishing(stage: Stage, material: Material, job: Job) -> Finish:
             f"training.adjust: nothing is labelled in {stage.version}, so no class is frequent; set it to 0"
         )
 
+    fits: list[Head] = []  # where features never change, one does
+
     def finish(network: AnyNetwork) -> AnyNetwork:
-        network = with_gaussian_head(network, job) if gaussian else network
+        if gaussian:
+            if not fits or (stage.strategy != "freeze" and any(True for _ in network.backbone.parameters())):
+                fits[:] = [fit_head(network, job)]
+            network = with_head(network, *fits)
         return network if counts is None else adjusted(network, counts, strength)
 
     return finish

@@ -28,8 +28,6 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
         raise LecoError(f"{device!r} is no device{nearest(device, get_args(Device))}")
     device = _resolved(device)
     check_precision(device, precision)
-    if device == "cpu":
-        keep_memory()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     processes, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     fabric = Fabric(

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from leco.data.draws import Draws
-from leco.data.streams import Pool, Step, Steps, loader, read_batch
+from leco.data.streams import Pool, Step, Steps, loader
 from leco.data.views.sets import ViewSet
 from leco.errors import LecoError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
@@ -171,7 +171,10 @@ class Training:
 
     def _evaluate(self) -> float | None:
         """Validate the average, and keep it if it is the best so far; without validation, the last one is."""
-        score = None if self.validate is None else self.validate(self.average.model)
+        try:
+            score = None if self.validate is None else self.validate(self.average.model)
+        except DivergedError as problem:
+            raise DivergedError(f"step {self.step}: {problem}") from None
         if score is None or score > self.best_score:
             self.best_score, self.best_step = -math.inf if score is None else score, self.step
             self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
@@ -237,10 +240,10 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     """All samples of a pool as networks take them, in the view that is evaluated, and the evidence of their labels."""
     steps, device = job.steps, job.fabric.device
     for start in range(0, len(pool.indices), _AT_ONCE):
-        places = slice(start, start + _AT_ONCE)
-        batch = read_batch(steps.samples, steps.evidence, pool.indices[places], pool.versions, pool.version[places])
-        inputs = job.normalise(job.views.evaluate(batch.inputs.to(device), Draws(job.seed, 0, batch.ids.to(device))))
-        yield inputs, steps.evidence.gather(batch.rows).to(device)
+        batch = steps.read(pool, torch.arange(start, min(start + _AT_ONCE, len(pool.indices))))
+        evidence = steps.evidence.gather(batch.rows).to(device)
+        batch = batch.to(device)
+        yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids))), evidence
 
 
 def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:

@@ -184,9 +184,11 @@ def test_one_learning_rate_of_several_may_diverge(tmp_path):
     assert chosen == [(0.05,), (0.05,)]
     wild = store.require(stages.periods[1][0].fingerprint)
     assert "its teacher: step" in wild["diverged"]
-    _, material, alone = make(SHORT | {"training.learning_rate": "1e30", "training.steps": "8"}, method="ce")
-    with pytest.raises(LecoError, match="the loss of the term 'ce' is"):
-        run(alone, material, store)
+    for every, problem in (("8", "the loss of the term 'ce' is"), ("1", "step 1: the network's answers at v1 are no")):
+        changes = {"training.learning_rate": "1e30", "training.steps": "8", "training.evaluate_every": every}
+        _, material, alone = make(SHORT | changes, method="ce")
+        with pytest.raises(LecoError, match=problem):
+            run(alone, material, store)
 
 
 def test_without_history_there_are_no_pseudo_labels_and_no_teacher():

@@ -36,10 +36,12 @@ def test_with_newest_labels_alone_it_is_linear_discriminant_analysis(monkeypatch
     weight, bias = gaussian_head(features, certain(labels, 6))
     reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=gaussian.SHRINKAGE, priors=np.full(6, 1 / 6))
     reference.fit(features.double().numpy(), labels.numpy())
-    scale = weight.norm() / np.linalg.norm(reference.coef_)  # the temperature
-    torch.testing.assert_close(weight, torch.from_numpy(scale.item() * reference.coef_).float(), rtol=1e-4, atol=1e-5)
-    offset = bias - torch.from_numpy(scale.item() * (reference.intercept_ - np.log(1 / 6))).float()
-    torch.testing.assert_close(offset, torch.zeros(6), rtol=0, atol=1e-4)
+    ours = features @ weight.T + bias
+    theirs = torch.from_numpy(reference.decision_function(features.double().numpy())).float()
+    ours, theirs = (logits - logits.mean(dim=1, keepdim=True) for logits in (ours, theirs))
+    temperature = theirs.norm() / ours.norm()
+    assert temperature >= 1
+    torch.testing.assert_close(temperature * ours, theirs, rtol=1e-3, atol=1e-3)
 
 
 def test_old_labels_make_it_better():
@@ -85,6 +87,48 @@ def test_confidence_is_about_as_large_as_accuracy():
     assert confidence == pytest.approx(accuracy((weight, bias), features[300:], labels[300:]), abs=0.05)
 
 
+@pytest.mark.parametrize("each", [2, 5])
+def test_with_few_labels_it_is_rather_too_cautious_than_too_sure(each):
+    sure, right = [], []
+    for seed in range(10):
+        features, labels = blobs(seed, each + 50)
+        few = 6 * each
+        head = gaussian_head(features[:few], certain(labels[:few], 6))
+        sure.append((features[few:] @ head[0].T + head[1]).softmax(dim=1).amax(dim=1).mean().item())
+        right.append(accuracy(head, features[few:], labels[few:]))
+    assert sum(sure) / 10 < sum(right) / 10 + 0.05
+
+
+def test_means_are_drawn_towards_what_old_labels_allow(monkeypatch):
+    seen = []
+    discriminants = gaussian._discriminants
+    monkeypatch.setattr(gaussian, "_discriminants", lambda *of: seen.append(of[2]) or discriminants(*of))
+    features = torch.tensor([[0.0], [2.0], [10.0], [12.0], [1.0], [11.0]])
+    evidence = certain([0, 1, 2, 3, 0, 2], 4)
+    evidence[4, 1] = evidence[5, 3] = 0.0  # one is a 0 or a 1, the other a 2 or a 3
+    gaussian_head(features, evidence)
+    expected = torch.tensor([0.5 / 1.5, 2.5 / 1.5, 15.5 / 1.5, 17.5 / 1.5]) - features.mean()
+    torch.testing.assert_close(seen[-1].squeeze(1).float(), expected, rtol=0, atol=0.02)
+
+
+def test_samples_whose_labels_say_nothing_do_not_count():
+    features, labels = blobs(6, 10)
+    evidence = certain(labels, 6)
+    far_away = torch.cat([features, 50 + torch.randn(500, 12)])
+    alone = gaussian_head(features, evidence)
+    for one, other in zip(alone, gaussian_head(far_away, torch.cat([evidence, torch.zeros(500, 6)])), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_an_offset_of_all_features_changes_nothing():
+    features, labels = blobs(7, 20)
+    probs = []
+    for offset in (0.0, 1000.0):
+        weight, bias = gaussian_head(features + offset, certain(labels, 6))
+        probs.append(((features + offset) @ weight.T + bias).softmax(dim=1))
+    torch.testing.assert_close(probs[0], probs[1], rtol=0, atol=0.01)
+
+
 def test_a_class_that_no_label_allows_is_never_predicted():
     features, labels = blobs(4, 10)
     weight, bias = gaussian_head(features, certain(labels, 7))
@@ -99,6 +143,7 @@ def test_one_sample_of_each_class_will_do():
 @pytest.mark.parametrize(
     ("features", "evidence", "message"),
     [
+        (torch.randn(4, 3), torch.tensor([[0.0, 0.0, -torch.inf]] * 4), "no sample is certain"),
         (torch.randn(4, 3), torch.zeros(4, 2), "no sample is certain"),
         (torch.full((4, 3), torch.nan), certain([0, 1, 0, 1], 2), "no finite numbers"),
     ],

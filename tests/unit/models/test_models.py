@@ -70,6 +70,13 @@ def test_an_mlp_has_one_hidden_layer():
     assert build_backbone("mlp", (7,))(torch.randn(2, 7)).shape == (2, 512)
 
 
+def test_roots_keep_signs_and_lengths():
+    vectors = torch.tensor([[4.0, -9.0, 0.0], [0.0, 0.0, 0.0]])
+    roots = build_backbone("roots", (3,))(vectors)
+    torch.testing.assert_close(roots.norm(dim=1), vectors.norm(dim=1))
+    torch.testing.assert_close(roots[0] / roots[0, 0], torch.tensor([1.0, -1.5, 0.0]))
+
+
 def test_any_timm_model_is_a_backbone():
     backbone = build_backbone("resnet18", (3, 32, 32))
     assert backbone.num_features == 512

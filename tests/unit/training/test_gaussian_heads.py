@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from leco import LecoClassifier, LecoError
+from leco.experiments import running
 from leco.experiments.config import experiment
 from leco.experiments.material import make_material
 from leco.experiments.networks import build_network, load_network
@@ -10,7 +11,8 @@ from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.methods.gaussian import gaussian_head
 from leco.training.devices import make_fabric
-from leco.training.gaussian import with_gaussian_head
+from leco.training.gaussian import fit_head, with_head
+from leco.training.loop import DivergedError
 
 GAUSSIAN = {"training.head": "gaussian", "training.steps": "20", "training.evaluate_every": "10"}
 
@@ -27,7 +29,7 @@ def test_the_head_is_fitted_to_features_and_evidence_of_new_samples_and_history(
     job = make_job(stage, material, 0, make_fabric("cpu"), None)
     network = build_network(stage, material, pretrained=False)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    found = with_gaussian_head(network, job)
+    found = with_head(network, fit_head(network, job))
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     steps, evidence = job.steps, job.steps.evidence
     ids = torch.cat([steps.new.indices, steps.history.indices])
@@ -47,7 +49,7 @@ def test_a_method_without_history_fits_new_labels_alone(tmp_path):
     job = make_job(stages.periods[-1][0], material, 0, make_fabric("cpu"), None)
     assert not len(job.steps.history.indices)
     network = build_network(stages.periods[-1][0], material, pretrained=False)
-    assert with_gaussian_head(network, job).heads[-1].weight.isfinite().all()
+    assert with_head(network, fit_head(network, job)).heads[-1].weight.isfinite().all()
 
 
 def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
@@ -58,14 +60,14 @@ def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
     last = stages.periods[-1][0]
     job = make_job(last, material, 0, make_fabric("cpu"), None)
     kept = load_network(last, material, store)
-    again = with_gaussian_head(kept, job)  # fitted to the same features
+    again = with_head(kept, fit_head(kept, job))  # fitted to the same features
     torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-4, atol=1e-5)
     result = store.require(last.fingerprint)
     assert result["validation_score"] == result["validation"]["v2"]["macc"] > 0.5
 
 
 def test_an_adjustment_on_top_is_refused(tmp_path):
-    with pytest.raises(LecoError, match="adjust is for trained heads"):
+    with pytest.raises(LecoError, match=r"training\.adjust: 1 is for trained heads.*set it to 0"):
         planned(tmp_path, **{"training.adjust": "1"})
 
 
@@ -77,3 +79,32 @@ def test_the_classifier_has_it_too():
     assert fitted.score(features, labels) > 0.95
     with pytest.raises(LecoError, match="head"):
         LecoClassifier(head="round").fit(features, labels)
+
+
+def test_where_features_never_change_one_fit_does(tmp_path, monkeypatch):
+    for model, fits in (("linear", 1), ("roots", 1), ("mlp", 3)):
+        stages, material = planned(tmp_path, "ce", **{"training.model": model})
+        seen = []
+        monkeypatch.setattr(running, "fit_head", lambda *of, seen=seen: seen.append(1) or fit_head(*of))
+        run_stage(stages.stages[0], material, Store(tmp_path / model), Machine(), lambda *_: None)
+        assert len(seen) == fits  # two validations, and the model that is kept
+
+
+def test_features_that_are_no_numbers_mean_that_training_diverged(tmp_path):
+    stages, material = planned(tmp_path)
+    network = build_network(stages.stages[0], material, pretrained=False)
+    torch.nn.init.constant_(network.backbone.layers[0].bias, torch.nan)
+    job = make_job(stages.stages[0], material, 0, make_fabric("cpu"), None)
+    with pytest.raises(DivergedError, match="features are no numbers any more"):
+        fit_head(network, job)
+
+
+def test_a_rate_that_diverges_in_its_last_step_is_left_out_of_the_choice(tmp_path):
+    changes = {"training.learning_rate": "1e30,0.05", "training.steps": "1", "training.evaluate_every": "1"}
+    stages, material = planned(tmp_path, "ce", **changes | {"training.head": "trained"})
+    store = Store(tmp_path / "runs")
+    for stage in stages.periods[0]:
+        run_stage(stage, material, store, Machine(), lambda *_: None, stages.may_diverge(stage))
+    diverged, other = (store.require(stage.fingerprint) for stage in stages.periods[0])
+    assert "step 1: the network's answers at v1 are no numbers any more" in diverged["diverged"]
+    assert other["test"]["v1"]["macc"] > 0
