@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from leco.errors import LecoError
@@ -83,6 +82,8 @@ def _discriminants(x: Tensor, guesses_nc: Tensor, towards: Tensor, temperature: 
 
 def _temperature(x: Tensor, allowed_nc: Tensor, certain: Tensor) -> float:
     """What logits are divided by, at least 1, so that certain samples, a fifth held out each time, are likeliest."""
+    from scipy.optimize import minimize_scalar  # runs that have no such head start sooner without
+
     labels = allowed_nc[certain].argmax(dim=1)
     if len(labels) < FOLDS:
         return 1.0
