@@ -70,9 +70,9 @@ class Judge:
         draws = Draws(0, 0, ids.to(device))
         ready = self.material.normalise(self.material.views.evaluate(inputs.to(device), draws))
         if self.material.task == "segmentation":
-            return self._segment(network, ready, ids, samples)
-        logits: Tensor = network(ready)[version]
-        probs = logits.float().softmax(dim=1).cpu()
+            probs = self._segment(network, ready, ids, samples)
+        else:
+            probs = network(ready)[version].float().softmax(dim=1).cpu()
         if not probs.isfinite().all():
             raise DivergedError(
                 f"the network's answers at {version} are no numbers any more; try a smaller learning rate"
