@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check bench install format clean
+.PHONY: demo test check docs bench install format clean
 
 demo: install  ## run the main job on embedded data
 	$(BIN)/leco demo
@@ -16,7 +16,10 @@ check: install  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: install  ## time what docs/performance.md tells; a quarter of an hour on an idle machine
+docs: install  ## build the documentation into build/docs; warnings, such as broken links, are errors
+	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
+
+bench: install  ## time what docs/explanation/performance.md tells; a quarter of an hour on an idle machine
 	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses; do \
 		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
 

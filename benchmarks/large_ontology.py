@@ -18,8 +18,6 @@ from pathlib import Path
 import torch
 
 from leco import Ontology
-from leco.ontology import evidence as _evidence  # noqa: F401  (so that imports are not timed)
-from leco.ontology import files as _files  # noqa: F401
 
 
 def tree(sizes: list[int]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from leco import Ontology
 from leco.data.benchmarks import load
-from leco.data.manifest import read_manifest
+from leco.data.manifest.manifest import read_manifest
 
 ROWS = 100_000
 

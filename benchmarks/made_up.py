@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from leco import Ontology
+from leco.data.batches import Steps
 from leco.data.periods import Annotated, Part
 from leco.data.samples import InMemory, Samples
-from leco.data.streams import Steps
 from leco.data.views.sets import view_set
+from leco.devices import keep_memory, make_fabric
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
-from leco.training.devices import keep_memory, make_fabric
 from leco.training.loop import Job, Optimisation, Training
 
 HALF = 64  # samples of each kind in a step

@@ -8,7 +8,7 @@
 A plan sees a benchmark of a smaller size; the rest of the pool is what could be labelled anew. Each strategy is then
 carried out on samples drawn at random, a head is trained on what is known afterwards (the plan's own: frozen features,
 evidence losses), and scored on the whole test split, which plans never read. A case is one training. Features of CIFAR
-are those of the network in FOLDER, a stage of a store (docs/planning.md says which). Cases are kept in
+are those of the network in FOLDER, a stage of a store (docs/how-to/planning.md says which). Cases are kept in
 RUNS/backtest, so that the figure can be made of them, and a stopped back-test goes on.
 """
 
@@ -24,20 +24,19 @@ import torch
 from torch import Tensor
 
 from leco.data.periods import Part, seeded
-from leco.experiments.config import experiment
-from leco.experiments.material import Material, make_material
-from leco.experiments.running import Machine
+from leco.dataset import Material, make_material
+from leco.experiments.experiment import experiment
 from leco.models.backbones import build_backbone
 from leco.ontology.evidence import UNLABELLED
-from leco.planning import preparing
-from leco.planning.choice import choose
+from leco.planning import prepare as preparing
+from leco.planning.batches import CRITERIA, pick
 from leco.planning.costs import Costs
 from leco.planning.features import Extractor
-from leco.planning.gathering import rows_of
-from leco.planning.heads import logits
-from leco.planning.known import HISTORY, NEWEST, Known
-from leco.planning.picking import CRITERIA, pick
+from leco.planning.known import HISTORY, NEWEST, Known, rows_of
+from leco.planning.measure import logits
+from leco.planning.plan import choose
 from leco.planning.simulate import Mixture, break_even, outcome
+from leco.training.run import Machine
 
 BUDGETS = (0.5, 1.0, 2.0)  # of the number of newest labels, at a cost of 1 each
 RELABEL_COSTS = (1.0, 0.7, 0.4)

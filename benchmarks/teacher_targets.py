@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leco import Ontology
-from leco.models.segmentation import build_segmenter
+from leco.models.dense.network import build_segmenter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

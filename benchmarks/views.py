@@ -25,7 +25,7 @@ from sklearn.datasets import load_sample_images
 from torchvision.transforms import Compose, RandomCrop, RandomHorizontalFlip, ToTensor
 
 from leco.data.benchmarks import load
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.views.randaugment import strong
 
 N, SIDE = 128, 32

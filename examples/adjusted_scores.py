@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from leco.data.samples import Samples
 from leco.evaluation import confusion, scores
-from leco.experiments.judging import Judge
-from leco.experiments.running import newest_counts
-from leco.training.adjusted import log_frequencies
+from leco.evaluation.evaluate import Judge
+from leco.training.finish import log_frequencies
+from leco.training.run import newest_counts
 
 STRENGTHS = (0, 0.1, 0.2, 0.3, 0.4, 0.5)
 METRICS = ("miou", "macc")

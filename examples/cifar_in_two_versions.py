@@ -1,4 +1,4 @@
-"""CIFAR-100 as folders of PNG files in two versions, as own data may look: docs/tutorial.md goes on from there.
+"""CIFAR-100 as folders of PNG files in two versions, as own data may look: docs/tutorial goes on from there.
 
     python examples/cifar_in_two_versions.py DATA PHOTOS --images 60
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from stored_models import arguments, stored_models
 
-from leco.data.palette import palette
-from leco.data.views.sheet import contact_sheet
+from leco.data.pictures import contact_sheet, palette
 
 
 @torch.no_grad()

@@ -8,12 +8,12 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.experiments.config import experiment
-from leco.experiments.judging import Judge
-from leco.experiments.material import make_material
+from leco.dataset import make_material
+from leco.evaluation.evaluate import Judge
+from leco.experiments.experiment import experiment
 from leco.experiments.networks import build_network
 from leco.experiments.stages import Stage, plan
-from leco.training.devices import make_fabric
+from leco.devices import make_fabric
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

@@ -18,8 +18,14 @@ from unittest.mock import patch
 from tests.commands import leco
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_BLOCK = re.compile(r"^( *)```(\w*)(?: (\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SECTIONS = ("tutorial", "how-to", "reference", "explanation")  # the lab book and decisions are read, not followed
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *(page for section in SECTIONS for page in sorted((ROOT / "docs" / section).glob("*.md"))),
+]
+# The second kind of language is a directive of Sphinx, with its argument: ```{toctree}
+_BLOCK = re.compile(r"^( *)```(\w*|\{[^\n]*)(?: (\S+))?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 class Block(NamedTuple):

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from leco.data.benchmarks import mapillary, registry
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
-from leco.experiments.running import Machine, run_stage
+from leco.dataset import make_material
+from leco.experiments.experiment import experiment
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.training.run import Machine, run_stage
 
 SHORT = {
     **{"training.steps": "3", "training.average": "0", "training.model": "wrn-10-1", "training.norm_momentum": "0.05"},

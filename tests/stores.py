@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from leco import Ontology
-from leco.experiments.config import Training
+from leco.experiments.experiment import Training
 from leco.experiments.stages import Stage, relevant
-from leco.experiments.store import UNTESTED
-from leco.experiments.summary import summarise
+from leco.experiments.store import UNTESTED, summarise
 from leco.methods.method import Method
 
 CLASSES = {"v1": ["a|b", "other"], "v2": ["<script>alert(1)</script>", "x&y", "$c$", "d_e"]}

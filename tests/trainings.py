@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from leco.deployment.bundle import Bundle, read_bundle
+from leco.dataset import make_material
 from leco.experiments.bundling import bundle_stage
-from leco.experiments.config import Experiment, experiment
-from leco.experiments.material import make_material
-from leco.experiments.running import Machine, run_stage
+from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.model.bundle import Bundle, read_bundle
+from leco.training.run import Machine, run_stage
 
 SETTINGS = {"training.steps": "60", "training.evaluate_every": "60"}
 

@@ -1,4 +1,4 @@
-"""Draw tutorial-v1.svg and tutorial-v2.svg: what the new model of docs/tutorial.md does better and worse, by class.
+"""Draw tutorial-v1.svg and tutorial-v2.svg: what the new model of the tutorial does better and worse, by class.
 
 leco evaluate next second/labels.csv --root photos --against upgraded --json > compared.json
 .venv/bin/python docs/figures/tutorial.py compared.json

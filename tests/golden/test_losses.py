@@ -23,11 +23,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from leco import LecoClassifier
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
-from leco.experiments.running import Machine, Stopped, run_stage
+from leco.dataset import make_material
+from leco.experiments.experiment import experiment
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.training.run import Machine, Stopped, run_stage
 
 Line = dict[str, Any]
 Weights = dict[str, torch.Tensor]
@@ -267,9 +267,11 @@ DRAWN: dict[str, Callable[[Path], list[str]]] = {"vectors": draw_vectors, "photo
 def environment() -> dict[str, str]:
     """Where numbers are the same to the last bit."""
     file = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*:\s*(.+)$", file.read_text() if file.is_file() else "", re.MULTILINE)
-    capability = torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "cpu": names[0] if names else "unknown", "capability": capability}
+    kinds = re.findall(
+        r"^(?:model name|cpu family|model|stepping|flags)\s*:.*$", file.read_text() if file.is_file() else "", re.M
+    )
+    cpu = hashlib.sha256("\n".join(sorted(set(kinds))).encode()).hexdigest()[:16]
+    return {"torch": torch.__version__, "cpu": cpu, "capability": torch.backends.cpu.get_cpu_capability()}
 
 
 def record(stages: Stages) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leco import LecoError, Ontology
-from leco.data.streams import Batch, Step
+from leco.data.batches import Batch, Step
 from leco.methods.method import ALL_METHODS, Method
 from leco.methods.terms import HISTORY, NEW, Request, Settings, combine, forward_once, terms
 

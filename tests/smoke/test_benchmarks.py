@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 from leco import LecoError
-from leco.data.archives import unpack
+from leco.data.batches import Steps, loader
 from leco.data.benchmarks import NAMES, Benchmark, cifar, load, mapillary, recipe
-from leco.data.draws import Draws
+from leco.data.benchmarks.cifar import unpack
+from leco.data.images import letterbox
 from leco.data.periods import Part, annotate
+from leco.data.rng import Draws
 from leco.data.samples import InMemory
-from leco.data.squares import letterbox
-from leco.data.streams import Steps, loader
 
 
 def batches(benchmark: Benchmark, period: int, workers: int = 0) -> Steps:

@@ -1,4 +1,4 @@
-"""From training to an answer, as a user would type it; the verbs themselves are tested in `tests/unit/deployment`."""
+"""From training to an answer, as a user would type it; the verbs themselves are tested in `tests/unit/model`."""
 
 import json
 import pickle

@@ -8,7 +8,7 @@ from tests.pictures import draw
 
 from leco import LecoError
 from leco.cli.check import check
-from leco.experiments.project import example
+from leco.experiments.init import example
 
 
 def test_data_become_a_project_and_what_is_open_is_said(tmp_path):

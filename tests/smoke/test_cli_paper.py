@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from tests import commands
 
-from leco.experiments.paper import TABLES, cells
+from leco.paper import TABLES, cells
 
 leco = partial(commands.leco, "paper")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.commands import assert_refused, leco
 
-from leco.experiments.config import experiment
-from leco.experiments.engine import Graph, Progress
+from leco.experiments.experiment import experiment
+from leco.experiments.grid import Graph, Progress
 
 grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.steps=8", "--jobs", 2)
 

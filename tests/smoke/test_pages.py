@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from leco.cli.main import app
 from leco.data.benchmarks import mapillary, registry
-from leco.planning import subsamples
+from leco.planning import measure as subsamples
 
 # What cannot be run here, and why.
 LEFT_OUT = {
@@ -44,7 +44,7 @@ SMALLER = {
     },
     "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
     "segmentation.md": {"leco run": "leco run --dry-run"},
-    "training.md": {"leco grid": "leco grid --dry-run"},
+    "stages.md": {"leco grid": "leco grid --dry-run"},
 }
 
 
@@ -62,7 +62,7 @@ def is_on_own_data(command: str) -> bool:
 
 def pages_with(wanted: Callable[[str], bool]) -> list[Path]:
     """All pages that have such commands; the tutorial has a test of its own."""
-    return [p for p in PAGES if p.name != "tutorial.md" and any(wanted(c) for b in blocks(p) for c in b.commands)]
+    return [p for p in PAGES if p.name != "own-images.md" and any(wanted(c) for b in blocks(p) for c in b.commands)]
 
 
 def prepare(page: Path, folder: Path) -> None:
@@ -82,7 +82,7 @@ def prepare(page: Path, folder: Path) -> None:
         case "manifest.md":
             draw(folder, *(f"photos/{n:03}.jpg" for n in range(1, 5)))
             draw(folder, "pets/v1/dog/005.jpg", "pets/v2/husky/006.jpg", "pets/test/v2/husky/007.jpg")
-        case "data.md":
+        case "benchmarks.md":
             own_data.measure(folder)
             for name in ("labels.csv", "vectors.npy"):
                 (folder / name).write_bytes((folder / "vectors" / name).read_bytes())
@@ -134,7 +134,7 @@ def verbs(command: Any, name: str) -> list[str]:
 
 def test_every_verb_has_a_how_to_whose_commands_are_run():
     shown = {line for page in PAGES for block in blocks(page) for line in block.commands if is_run(line)}
-    index = next(page for page in PAGES if page.name == "verbs.md").read_text("utf-8")
+    index = next(page for page in PAGES if page.name == "cli.md").read_text("utf-8")
     for verb in verbs(get_command(app), "leco"):
         assert f"`{verb}`" in index
         written = verb.removesuffix(" list") if verb == "leco runs list" else verb  # `leco runs RUNS`

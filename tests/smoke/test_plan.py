@@ -9,7 +9,7 @@ import pytest
 from tests.commands import assert_refused, leco
 
 from leco.data.benchmarks import Benchmark, mapillary, registry
-from leco.planning import subsamples
+from leco.planning import measure as subsamples
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from PIL import Image
 
 from leco import Ontology
 from leco.ontology.draw import to_html, to_svg
-from leco.ontology.infer import infer, parents
+from leco.ontology.inference import infer, parents
+from leco.ontology.lint import remarks
 from leco.ontology.masks import MaskClasses, count_masks, pair_masks
-from leco.ontology.remarks import remarks
 
 pytestmark = pytest.mark.data
 

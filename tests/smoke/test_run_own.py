@@ -57,8 +57,8 @@ def test_own_data_without_new_labels_are_refused(own):
 
 
 def test_what_own_data_are_split_into_makes_another_stage(own):
-    from leco.experiments.config import experiment
-    from leco.experiments.material import make_material
+    from leco.dataset import make_material
+    from leco.experiments.experiment import experiment
     from leco.experiments.stages import plan
 
     def name() -> str:
@@ -78,8 +78,8 @@ def test_what_own_data_are_split_into_makes_another_stage(own):
 
 def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
     """All samples have labels of both versions; each period holds some out."""
-    from leco.experiments.config import experiment
-    from leco.experiments.material import make_material
+    from leco.dataset import make_material
+    from leco.experiments.experiment import experiment
 
     rows = [line.split(",") for line in (own / "labels.csv").read_text().splitlines()[1:]]
     ontology = digits.ontology()
@@ -98,11 +98,11 @@ def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
 
 def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     """The results of an experiment, in the order of its stages."""
-    from leco.experiments.config import experiment
-    from leco.experiments.material import make_material
-    from leco.experiments.running import Machine, run_stage
+    from leco.dataset import make_material
+    from leco.experiments.experiment import experiment
     from leco.experiments.stages import plan
     from leco.experiments.store import Store
+    from leco.training.run import Machine, run_stage
 
     changed = {f"training.{key}": value for key, value in settings.items()}
     wanted = experiment(str(folder / "experiment.yaml"), {}, changed)

@@ -9,16 +9,16 @@ import torch
 from PIL import Image
 
 from leco import LecoError
+from leco.data.batches import Steps
 from leco.data.benchmarks import mapillary, registry
-from leco.data.draws import Draws
-from leco.data.streams import Steps
+from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
-from leco.experiments.config import Training, experiment
-from leco.experiments.material import make_material
+from leco.dataset import make_material
+from leco.experiments.experiment import Training, experiment
 from leco.experiments.recipes import defaults
-from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.training.run import Machine, run_stage
 
 SMALL = {
     **{"training.model": "tiny", "training.pretrained": "false", "training.steps": "2", "training.evaluate_every": "1"},

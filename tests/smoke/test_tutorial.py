@@ -1,4 +1,4 @@
-"""docs/tutorial.md, run literally: every command in its order, with fewer images and steps."""
+"""docs/tutorial/own-images.md, run literally: every command in its order, with fewer images and steps."""
 
 import csv
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.pages import ROOT, follow
 
 from leco import Ontology
-from leco.deployment.bundle import read_bundle
+from leco.model.bundle import read_bundle
 
 FEWER = {
     "--images 60": "--images 6",
@@ -26,7 +26,7 @@ def answered(file: Path) -> list[str]:
 def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(cifar_root)
-    page = ROOT / "docs" / "tutorial.md"
+    page = ROOT / "docs" / "tutorial" / "own-images.md"
     said = follow(page, tmp_path, FEWER, lambda command: "data fetch" not in command)  # nothing is fetched in tests
     assert "1 to be explained" in said["leco init second --from-images photos/v1 photos/v2"]
     changes = said["leco ontology diff second/ontology.yaml v1 v2"]

@@ -5,7 +5,7 @@ import shlex
 from typing import Any
 
 import pytest
-from tests.pages import PAGES, blocks
+from tests.pages import PAGES, ROOT, blocks
 from typer.main import get_command
 
 from leco.cli.main import app
@@ -14,6 +14,9 @@ from leco.cli.main import app
 COMMAND = re.compile(
     r"^(?:    |\$ )?(?:torchrun --nproc_per_node=2 -m )?(leco [a-z].*)$|`(leco [a-z][^`]*)`", re.MULTILINE
 )
+# A link or an image that leads to a file.
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^()#\s]+)(?:#[^()\s]*)?\)")
+WRITTEN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 def commands() -> list[tuple[str, str]]:
@@ -48,3 +51,12 @@ def test_all_code_is_in_blocks_that_are_run(page):
 def test_no_page_waits_for_something_to_be_filled_in():
     for page in PAGES:
         assert not re.search(r"^[A-Z]{4,}$", page.read_text(), re.MULTILINE), page
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(page):
+    text = page.read_text("utf-8")
+    for link in LINK.findall(text):
+        assert (page.parent / link).exists(), link
+    for path in re.findall(r"\bdocs/[\w./-]*\w", text):
+        assert (ROOT / path).exists() or (page.parent / path).exists(), path

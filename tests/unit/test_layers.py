@@ -8,8 +8,8 @@ import pytest
 import leco
 
 # From the top down: a layer may import those after it, and itself.
-LAYERS = ["cli", "reports", "planning", "estimator", "experiments", "deployment", "training", "evaluation"]
-LAYERS += ["methods", "models", "data", "ontology"]
+LAYERS = ["cli", "reports", "planning", "experiments", "model", "training", "evaluation", "dataset"]
+LAYERS += ["paper", "models", "data", "methods", "ontology"]
 ROOT = Path(leco.__file__).parent
 
 
@@ -39,4 +39,4 @@ def test_every_folder_is_a_layer_and_the_rest_is_ground():
 
 def test_files_are_small():
     for path in ROOT.rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 350, path
+        assert len(path.read_text().splitlines()) <= 400, path

@@ -11,7 +11,7 @@ from leco.cli.plan import Backbone, Data, Runs, Settings, Source, Training, aske
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
-    from leco.data.table import Table
+    from leco.data.manifest.table import Table
 
 app = typer.Typer(
     help="Send samples to a labelling tool, and take the answers in.", no_args_is_help=True, rich_markup_mode=None
@@ -41,13 +41,12 @@ def export(
 
     Each old sample offers only the classes that its old label can be, with the model's suggestion.
     """
-    from leco.data.manifest import read_manifest
-    from leco.experiments.config import experiment
+    from leco.data.manifest.manifest import read_manifest
+    from leco.experiments.experiment import experiment
     from leco.ontology.ontology import Ontology
-    from leco.planning.batches import make_batch, write_batch
-    from leco.planning.picking import CRITERIA, MEANING
-    from leco.planning.plans import read_plan
-    from leco.planning.preparing import find_ground
+    from leco.planning.batches import CRITERIA, MEANING, make_batch, write_batch
+    from leco.planning.plan import read_plan
+    from leco.planning.prepare import find_ground
 
     own = experiment(source, {}, {}).data
     if own is None:
@@ -102,8 +101,8 @@ def import_answers(
     ] = None,
 ) -> None:
     """Add answers to the manifest, with version, annotator and time; those that contradict are listed, not taken."""
-    from leco.data.table import write_table
-    from leco.ontology.files import write_text
+    from leco.data.manifest.table import write_table
+    from leco.io import write_text
     from leco.ontology.ontology import Ontology
     from leco.planning.answers import read_answers, take_answers
 
@@ -138,7 +137,7 @@ def import_answers(
 
 def check_target(target: Path, manifest: Path, root: Path | None) -> None:
     """Whether a manifest made of another can be written there."""
-    from leco.data.rows import ending_of
+    from leco.data.manifest.table import ending_of
 
     ending_of(target)
     if root is None and target.resolve().parent != manifest.resolve().parent:
@@ -147,8 +146,8 @@ def check_target(target: Path, manifest: Path, root: Path | None) -> None:
 
 def whole_table(manifest: Path) -> "Table":
     """Read the rows of a manifest, refusing all that are broken."""
-    from leco.data.problems import Problems
-    from leco.data.table import read_table
+    from leco.data.manifest.problems import Problems
+    from leco.data.manifest.table import read_table
 
     table, broken = read_table(manifest)
     problems = Problems(manifest, rows=len(table) + len(broken))

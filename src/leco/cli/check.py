@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leco.cli.run import pairs
-from leco.cli.tables import print_table
+from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.experiments.checking import Checked, Finding
+    from leco.experiments.check import Checked, Finding
     from leco.experiments.timing import Estimate
 
 _MOST = 30  # findings of a kind that are printed; --json has all
@@ -38,9 +38,9 @@ def check(
 
     The exit code is 2 if there is a problem, and 0 if there are only warnings.
     """
-    from leco.cli.progress import ticking
-    from leco.experiments.checking import LOOKED_INTO
-    from leco.experiments.checking import check as look
+    from leco.cli.terminal import ticking
+    from leco.experiments.check import LOOKED_INTO
+    from leco.experiments.check import check as look
 
     with ticking("reading files") as tick:
         found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick, start)
@@ -69,9 +69,9 @@ def _estimate(found: "Checked", device: str) -> "Estimate | None":
 
 
 def _print(found: "Checked", measured: "Estimate | None") -> None:
-    from leco.cli.data_check import print_classes
-    from leco.data.cells import SPLITS
-    from leco.experiments.checking import planned
+    from leco.cli.data import print_classes
+    from leco.data.manifest.checks import SPLITS
+    from leco.experiments.check import planned
 
     if found.manifest is not None and found.ontology is not None:
         sizes = {split: int((found.manifest.split == split).sum()) for split in SPLITS}
@@ -124,7 +124,7 @@ def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> 
 def _as_data(found: "Checked", measured: "Estimate | None") -> dict[str, Any]:
     from dataclasses import asdict
 
-    from leco.experiments.checking import planned
+    from leco.experiments.check import planned
 
     rows = planned(found)
     if found.plan is not None and measured is not None:

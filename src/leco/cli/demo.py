@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 from typer import echo
 
 if TYPE_CHECKING:
-    from leco.experiments.engine import Graph
-    from leco.experiments.story import Chapter
+    from leco.experiments.grid import Graph
     from leco.ontology.ontology import Ontology
+    from leco.paper.claims import Chapter
     from leco.reports.comparison import Scores
 
 
 def demo(folder: Path = Path("leco-demo")) -> None:
     """Train the story's cells, print what they show, and keep everything in `folder`."""
     from leco.data.benchmarks import digits
-    from leco.experiments.engine import Graph
-    from leco.experiments.story import CHAPTERS, CONCLUSIONS, FINETUNE, SEEDS, SIZE
+    from leco.experiments.grid import Graph
+    from leco.io import write_text
     from leco.ontology.draw import to_html
-    from leco.ontology.files import write_text
+    from leco.paper.claims import CHAPTERS, CONCLUSIONS, FINETUNE, SEEDS, SIZE
     from leco.reports.comparison import compare
-    from leco.reports.figures import draw_scores
+    from leco.reports.plots import draw_scores
 
     ontology = digits.ontology()
     folder.mkdir(parents=True, exist_ok=True)
@@ -61,9 +61,9 @@ def _tell_idea(ontology: "Ontology") -> None:
 
 
 def _train(graph: "Graph", root: Path, runs: Path) -> None:
-    from leco.cli.grid_view import watch
+    from leco.cli.grid import watch
     from leco.errors import LecoError
-    from leco.experiments.engine import cores, run_locally
+    from leco.experiments.grid import cores, run_locally
 
     missing = graph.missing(runs)
     shared = graph.wanted - len(graph.stages)
@@ -79,7 +79,7 @@ def _collect(graph: "Graph", runs: Path, chapters: "list[Chapter]") -> "dict[str
     """The test scores of every chapter at each version, in percent."""
     from leco.experiments.stages import choose
     from leco.experiments.store import Store
-    from leco.experiments.story import SEEDS
+    from leco.paper.claims import SEEDS
     from leco.reports.comparison import Scores
 
     store = Store(runs)
@@ -93,7 +93,7 @@ def _collect(graph: "Graph", runs: Path, chapters: "list[Chapter]") -> "dict[str
 
 
 def _print_scores(scores: "dict[str, dict[Chapter, Scores]]") -> None:
-    from leco.experiments.story import ALL_FINE, FINETUNE
+    from leco.paper.claims import ALL_FINE, FINETUNE
     from leco.reports.comparison import gap_closed
 
     echo(f"   {'test mAcc, %':44}{'at v2':>12}{'at v1':>12}{'gap closed':>12}")

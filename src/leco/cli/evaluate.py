@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leco.cli.predict import BundleFolder, Device
-from leco.cli.tables import print_table
+from leco.cli.terminal import print_table
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
-    from leco.data.manifest import Manifest
-    from leco.deployment.bundle import Bundle
-    from leco.deployment.comparing import Difference, Overall
-    from leco.deployment.scoring import Judged
+    from leco.data.manifest.manifest import Manifest
     from leco.evaluation import Scores
+    from leco.evaluation.compare import Difference, Overall
+    from leco.evaluation.scoring import Judged
+    from leco.model.bundle import Bundle
     from leco.ontology.ontology import Ontology
 
 _MOST_CLASSES = 40
@@ -59,8 +59,8 @@ def evaluate(
     if split not in _SPLITS:
         raise LecoError(f"--split {split}: is none{nearest(split, _SPLITS)}")
 
-    from leco.deployment.bundle import read_bundle
-    from leco.deployment.scoring import check_comparable
+    from leco.evaluation.scoring import check_comparable
+    from leco.model.bundle import read_bundle
 
     bundles = [read_bundle(folder) for folder in (bundle, against) if folder is not None]
     check_comparable(bundles[0].description, bundles[-1].description)
@@ -79,7 +79,7 @@ def evaluate(
 
 def _history(bundles: "list[Bundle]", given: Path | None) -> "Ontology":
     """The longest of all ontologies, which the others must be the beginning of."""
-    from leco.ontology.differences import require_same
+    from leco.ontology.changes import require_same
     from leco.ontology.ontology import Ontology
 
     known = max((bundle.ontology for bundle in bundles), key=lambda ontology: len(ontology.versions))
@@ -97,8 +97,8 @@ def _judge(
     from rich.console import Console
     from rich.progress import Progress
 
-    from leco.deployment.predictor import Predictor
-    from leco.deployment.scoring import judge
+    from leco.evaluation.scoring import judge
+    from leco.model.predictor import Predictor
 
     manifest = _read(labels, history, root)
     task = bundles[0].description.task
@@ -119,7 +119,7 @@ def _judge(
 
 
 def _read(labels: Path, history: "Ontology", root: Path | None) -> "Manifest":
-    from leco.data.manifest import read_manifest
+    from leco.data.manifest.manifest import read_manifest
 
     try:
         return read_manifest(labels, history, root=root, decode=False)[0]
@@ -131,7 +131,7 @@ def _read(labels: Path, history: "Ontology", root: Path | None) -> "Manifest":
 
 
 def _compared(bundles: "list[Bundle]", judged: "Judged", history: "Ontology") -> list[_Found]:
-    from leco.deployment.comparing import compare
+    from leco.evaluation.compare import compare
 
     metric = bundles[0].description.metric
     tables = [judged.scores(number, b.ontology, b.description.evaluated) for number, b in enumerate(bundles)]
@@ -178,7 +178,7 @@ def _print_classes(part: _Found, metric: str) -> None:
 
 
 def _print_differences(part: _Found, whole: "Overall", other: str) -> None:
-    from leco.deployment.comparing import LEGEND
+    from leco.evaluation.compare import LEGEND
 
     typer.echo(
         f"against {other} with {100 * whole.before:.1f} %: {100 * whole.gain:+.1f} points (95 % interval "

@@ -9,7 +9,7 @@ import typer
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.experiments.project import Project
+    from leco.experiments.init import Project
     from leco.ontology.guess import GuessedStep
 
 _MOST = 20  # classes that are listed; the file has all
@@ -48,8 +48,8 @@ def init(
 
     Images stay where they are. How classes evolved is guessed where that is sure; what you have to say is listed.
     """
-    from leco.data.sources.source import Options
-    from leco.experiments.project import example, from_data
+    from leco.data.importers.importer import Options
+    from leco.experiments.init import example, from_data
 
     flags = {
         **{"images": from_images, "csv": from_csv, "coco": from_coco},
@@ -73,7 +73,7 @@ def init(
 
 
 def _tell(folder: Path, made: "Project") -> None:
-    from leco.experiments.project import LEFT_OUT, split_note
+    from leco.experiments.init import LEFT_OUT, split_note
 
     source = made.source
     counts = Counter(sample.version for sample in source.samples)

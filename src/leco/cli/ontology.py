@@ -2,21 +2,23 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from leco.cli.migrate import migrate
-from leco.cli.tables import print_table
+from leco.cli.batch import check_target, whole_table
+from leco.cli.terminal import print_table
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
     from leco.ontology.changes import Change
-    from leco.ontology.infer import CoLabels, Parent
+    from leco.ontology.inference import CoLabels, Parent
+    from leco.planning.migrate import Questions
+
 
 app = typer.Typer(
     help="Check, compare, draw and infer label ontologies, and carry labels over.",
@@ -24,7 +26,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command()(migrate)
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="An ontology: .yaml, .json or .tsv.", show_default=False, readable=False)
@@ -37,8 +38,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 @app.command()
 def check(file: File, as_json: Json = False) -> None:
     """Check an ontology file and say what is in it."""
+    from leco.ontology.lint import remarks
     from leco.ontology.ontology import Ontology
-    from leco.ontology.remarks import remarks
 
     ontology = Ontology.load(file)
     changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
@@ -99,8 +100,8 @@ def draw(
     ] = None,
 ) -> None:
     """Draw the history of an ontology."""
+    from leco.io import write_text
     from leco.ontology.draw import to_html, to_svg
-    from leco.ontology.files import write_text
     from leco.ontology.ontology import Ontology
 
     if output.suffix.lower() not in (".svg", ".html"):
@@ -133,9 +134,10 @@ def infer(
     versions: Annotated[tuple[str, str], typer.Option(help="Names of the two versions.")] = ("v1", "v2"),
 ) -> None:
     """Infer how the new classes follow from the old, from samples or pixels labelled in both versions."""
-    from leco.ontology.files import to_yaml, write_text
-    from leco.ontology.infer import CoLabels, parents, read_pairs
-    from leco.ontology.infer import infer as infer_ontology
+    from leco.io import write_text
+    from leco.ontology.files import to_yaml
+    from leco.ontology.inference import CoLabels, parents, read_pairs
+    from leco.ontology.inference import infer as infer_ontology
 
     if output.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise LecoError(f"{output}: the ending says which format is meant; valid: .yaml, .json")
@@ -191,7 +193,7 @@ def _naming(source: object) -> Iterator[None]:
 
 def _comment(parent: "Parent") -> str:
     """What a person should look at, beside the class in the file."""
-    from leco.ontology.infer import MEANING
+    from leco.ontology.inference import MEANING
 
     if parent.status == "unseen":
         return f"{MEANING['unseen']}: fill in `from`"
@@ -238,3 +240,122 @@ def _summary(changes: "list[Change]") -> str:
 
     counts = Counter(change.kind for change in changes)
     return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind])
+
+
+_MOST_MIGRATED = 40
+_MOST_LEFT = 20
+
+
+@app.command()
+def migrate(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MANIFEST", help="A table of labels or masks: .csv, .jsonl or .parquet.", show_default=False
+        ),
+    ],
+    ontology: Annotated[
+        Path | None,
+        typer.Option("--ontology", help="The ontology of its labels.", show_default="ontology.yaml beside it"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The version to carry labels to.", show_default="the newest")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that paths are relative to, if not the manifest's.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write the manifest with what needs nobody; masks in a folder beside it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Say which labels a newer version needs an annotator for (splits) and which not (kept, renamed, merged)."""
+    from leco.data.manifest.table import write_table
+    from leco.ontology.ontology import Ontology
+    from leco.planning.migrate import WITH_HUMAN, WITHOUT_HUMAN
+    from leco.planning.migrate import migrate as carry_over
+
+    if output is not None:
+        check_target(output, table, root)
+    history = Ontology.load(ontology or table.with_name("ontology.yaml"))
+    target = history[to].name if to else history.newest.name
+    rows = whole_table(table)
+    if rows.target == "mask":
+        told = _masks(rows, history, target, root or table.parent, output)
+    else:
+        found = carry_over(rows, history, target)
+        alone, asked = (sum(found.counts.get(kind, 0) for kind in kinds) for kinds in (WITHOUT_HUMAN, WITH_HUMAN))
+        if output is not None:
+            write_table(found.migrated(), output)
+        told = {"to": target, "rows": len(rows), "without_annotator": alone, "with_annotator": asked}
+        told |= {"kinds": found.counts, "samples_added": len(found.added)}
+        told |= {"questions": _listed(found.questions(), "rows")}
+    if as_json:
+        typer.echo(json.dumps(told, ensure_ascii=False, indent=1))
+        return
+    unit = "images" if rows.target == "mask" else "rows"
+    _print_kinds(told, unit)
+    _print_questions(told["questions"], unit)
+    for left in told.get("left", [])[:_MOST_LEFT]:
+        typer.echo(f"not carried over: {left['image']}: {left['because']}")
+    if len(told.get("left", [])) > _MOST_LEFT:
+        typer.echo(f"not carried over: {len(told['left']) - _MOST_LEFT:,} more; --json lists all of them")
+    typer.echo(
+        f"{told[unit]:,} {unit} to {target}: {told['without_annotator']:,} without an annotator, "
+        f"{told['with_annotator']:,} with one"
+    )
+    if output is not None:
+        typer.echo(f"wrote {output}, with {told['samples_added']:,} more rows")
+
+
+def _masks(rows: Any, history: Any, target: str, root: Path, output: Path | None) -> dict[str, Any]:
+    from leco.data.manifest.table import write_table
+    from leco.planning.migrate import migrate_masks, write_masks
+
+    found = migrate_masks(rows, history, target, root)
+    if output is not None:
+        write_table(write_masks(found, history, root, f"{output.stem}-masks"), output)
+    alone = len(found.added)
+    told = {"to": target, "rows": len(rows), "images": len(set(rows["image"])), "without_annotator": alone}
+    told |= {"with_annotator": len(found.left), "kinds": found.counts, "pixels": dict(found.pixels)}
+    told |= {"samples_added": alone, "questions": _listed(found.questions(), "images")}
+    return told | {"left": [{"image": image, "because": because} for image, because in found.left.items()]}
+
+
+def _listed(questions: "Questions", unit: str) -> list[dict[str, Any]]:
+    return [
+        {"version": version, "class": name, unit: count, "choices": list(choices)}
+        for (version, name), (count, choices) in questions.items()
+    ]
+
+
+def _print_kinds(told: Mapping[str, Any], unit: str) -> None:
+    from leco.planning.migrate import MEANING, WITH_HUMAN, WITHOUT_HUMAN
+
+    who = dict.fromkeys(WITHOUT_HUMAN, "nobody") | dict.fromkeys(WITH_HUMAN, "an annotator")
+    pixels = told.get("pixels")
+
+    def counted(kind: str) -> list[str]:
+        return [] if pixels is None else [f"{pixels[kind]:,}" if kind in pixels else ""]
+
+    headings = ["change", unit, *(["pixels"] if pixels is not None else []), "needs", "meaning"]
+    lines = [
+        [kind, f"{count:,}", *counted(kind), who.get(kind, "-"), MEANING[kind]] for kind, count in told["kinds"].items()
+    ]
+    print_table(headings, lines, right=(1, 2) if pixels is not None else (1,))
+
+
+def _print_questions(questions: list[dict[str, Any]], unit: str) -> None:
+    if not questions:
+        return
+    shown = [
+        [
+            f"{row['version']}: {row['class']}",
+            f"{row[unit]:,}",
+            str(len(row["choices"])),
+            ", ".join(row["choices"][:8]) + (", …" if len(row["choices"]) > 8 else ""),
+        ]
+        for row in questions[:_MOST_MIGRATED]
+    ]
+    print_table(["to be asked, of", unit, "choices", "which"], shown, right=(1, 2))
+    if len(questions) > _MOST_MIGRATED:
+        typer.echo(f"… and {len(questions) - _MOST_MIGRATED:,} more; --json lists all of them")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.tables import print_table
+from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leco.experiments.config import Experiment
-    from leco.experiments.material import Material
-    from leco.experiments.running import Machine
+    from leco.dataset import Material
+    from leco.experiments.experiment import Experiment
+    from leco.training.run import Machine
 
 _MOST_ROWS = 30
 
@@ -70,10 +70,10 @@ def plan(
     Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans:
     another budget or other costs are then a matter of seconds.
     """
-    from leco.ontology.files import write_text
+    from leco.io import write_text
     from leco.planning.costs import Costs, check
-    from leco.planning.plans import make_plan, save_plan
-    from leco.planning.preparing import prepare
+    from leco.planning.plan import make_plan, save_plan
+    from leco.planning.prepare import prepare
 
     costs = Costs(cost_new, cost_relabel, cost_collect)
     check(budget, costs)
@@ -108,8 +108,8 @@ def asked_for(
 ) -> "tuple[Experiment, Material]":
     """The experiment, and its data but for the test split, which is not read."""
     from leco.cli.run import pairs
-    from leco.experiments.config import experiment
-    from leco.experiments.material import make_material
+    from leco.dataset import make_material
+    from leco.experiments.experiment import experiment
 
     wanted = experiment(source, {"seed": seed, "size": size, "budget": training}, pairs(settings or []))
     return wanted, make_material(wanted, data, tested=False)
@@ -118,8 +118,7 @@ def asked_for(
 @contextmanager
 def machine() -> "Iterator[Machine]":
     """What trains, if something must be, and stops when it is asked to."""
-    from leco.experiments.running import Machine
-    from leco.experiments.stopping import stoppable
+    from leco.training.run import Machine, stoppable
 
     with stoppable() as stop:
         yield Machine(stop=stop, say=lambda problem: typer.echo(problem, err=True))
@@ -130,7 +129,7 @@ def _progress(draws: int) -> "Iterator[Callable[[], object]]":
     from rich.console import Console
     from rich.progress import Progress
 
-    from leco.planning.subsamples import NEW_LEVELS, OLD_LEVELS
+    from leco.planning.measure import NEW_LEVELS, OLD_LEVELS
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -12,8 +12,8 @@ import typer
 from leco.errors import LecoError, nearest, printable
 
 if TYPE_CHECKING:
-    from leco.deployment.answers import Writer
-    from leco.deployment.bundle import Bundle
+    from leco.model.bundle import Bundle
+    from leco.model.predictions import Writer
 
 _FORMATS = ("csv", "jsonl")
 BundleFolder = Annotated[
@@ -61,7 +61,7 @@ def predict(
     if back_off is not None and (version is not None or top > 1):
         raise LecoError("--back-off chooses the version, and answers with one class: leave --version and --top out")
 
-    from leco.deployment.bundle import read_bundle
+    from leco.model.bundle import read_bundle
 
     found = read_bundle(bundle)
     chosen = found.ontology[found.description.newest if version is None else version].name
@@ -78,7 +78,7 @@ def predict(
         kind = kind or _format_of(output)
         shown = output is not None or not sys.stdout.isatty()  # not among the answers
         with _opened(output) as file, _counting(lambda: _count(found, inputs, root), shown) as advance:
-            from leco.deployment.answers import Writer
+            from leco.model.predictions import Writer
 
             writer = Writer(file, kind, top, back_off is not None)
             failed, total = _answers(found, inputs, root, chosen, back_off, writer, batch_size, device, advance)
@@ -99,8 +99,9 @@ def _format_of(output: Path | None) -> str:
 
 def _check_output(output: Path, bundle: Path, inputs: list[str], task: str) -> None:
     """Refuse to write over what is, or could be, read."""
-    from leco.data import image_files, vector_files
-    from leco.data.given_files import Given, given_files
+    from leco.data import images as image_files
+    from leco.data import vectors as vector_files
+    from leco.data.input_files import Given, given_files
 
     if bundle.resolve() in (output.resolve(), *output.resolve().parents):
         raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
@@ -123,10 +124,10 @@ def _answers(
     device: str,
     advance: Callable[[int], object],
 ) -> tuple[int, int]:
-    from leco.deployment.answers import backed_off, ranked
-    from leco.deployment.calibration import Reliability
-    from leco.deployment.inputs import batches
-    from leco.deployment.predictor import Predictor
+    from leco.evaluation.calibration import Reliability
+    from leco.model.inputs import batches
+    from leco.model.predictions import backed_off, ranked
+    from leco.model.predictor import Predictor
 
     predictor, description = Predictor(bundle, device), bundle.description
     reliability = Reliability(description.calibration, description.versions, threshold or 0.0)
@@ -151,8 +152,8 @@ def _answers(
 def _masks(
     bundle: "Bundle", inputs: list[str], root: Path | None, version: str, folder: Path, device: str
 ) -> tuple[int, int]:
-    from leco.deployment.mask_images import write_masks
-    from leco.deployment.predictor import Predictor
+    from leco.model.masks import write_masks
+    from leco.model.predictor import Predictor
 
     predictor = Predictor(bundle, device)
     if folder.exists() and not folder.is_dir():
@@ -175,7 +176,7 @@ def _tell(problem: str) -> None:
 @contextmanager
 def _opened(output: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that appears when all is written."""
-    from leco.ontology.files import replacing
+    from leco.io import replacing
 
     if output is None:
         yield sys.stdout
@@ -189,7 +190,7 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
 
 def _count(bundle: "Bundle", inputs: list[str], root: Path | None) -> int | None:
     """How many images there are; of vectors, nobody knows before they are read."""
-    from leco.deployment.inputs import image_paths
+    from leco.model.inputs import image_paths
 
     return None if bundle.description.task == "features" else sum(1 for _ in image_paths(inputs, root))
 

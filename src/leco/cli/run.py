@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.tables import print_table
+from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.experiments.material import Material
-    from leco.experiments.running import Machine
+    from leco.dataset import Material
     from leco.experiments.stages import Plan, Stage
     from leco.experiments.store import Store
     from leco.training.loop import Report
+    from leco.training.run import Machine
 
 
 def run(
@@ -68,17 +68,16 @@ def run(
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
-    from leco.deployment.bundle import check_target
+    from leco.dataset import make_material
+    from leco.devices import check_shares
     from leco.experiments.bundling import bundle_place, bundle_stage
-    from leco.experiments.config import experiment
-    from leco.experiments.material import make_material
+    from leco.experiments.experiment import experiment
     from leco.experiments.networks import build_network
     from leco.experiments.remote import is_url, local_path
-    from leco.experiments.running import Machine, Stopped
     from leco.experiments.stages import choose, plan
-    from leco.experiments.stopping import stoppable
     from leco.experiments.store import Store
-    from leco.training.devices import check_shares
+    from leco.model.bundle import check_target
+    from leco.training.run import Machine, Stopped, stoppable
 
     if is_url(runs_folder):
         raise LecoError(f"--runs {runs_folder}: is an address, which `leco grid` can use; say a folder")
@@ -169,7 +168,7 @@ def _train(stages: "Plan", material: "Material", store: "Store", machine: "Machi
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from leco.experiments.running import run_stage
+    from leco.training.run import run_stage
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

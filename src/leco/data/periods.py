@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from leco.errors import LecoError, nearest
-from leco.ontology.files import read_json, write_text
+from leco.io import read_json, write_text
 
 Annotation = Literal["label-new", "relabel-old", "all-fine"]
 Validation = Literal["on top", "within", "none"]

@@ -1,18 +1,20 @@
 """Pictures of a benchmark: some of its samples, and how its classes are distributed."""
 
+import colorsys
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark
-from leco.data.draws import Draws
-from leco.data.palette import palette
 from leco.data.periods import Split
+from leco.data.rng import Draws
 from leco.data.views.segmentation import joint
-from leco.data.views.sheet import contact_sheet
 
 _PER_ROW = 10
 _CLASSES = 6  # of each period
@@ -82,3 +84,37 @@ def _segmentation_rows(benchmark: Benchmark, number: int, chosen: Tensor) -> lis
     seen, moved = joint(small, masks[-1:], draws, base_size=longest, crop=min(small.shape[-2:]))
     coloured = palette(len(version))[moved[0]].permute(0, 3, 1, 2)
     return [*rows, ("joint view", seen), (f"joint {version.name}", coloured)]
+
+
+def palette(num_classes: int) -> Tensor:
+    """A colour per class, far apart in hue; the last one, for -1 (no label), is black: (c + 1, 3) uint8."""
+    hues = [(index * 0.618034) % 1.0 for index in range(num_classes)]  # the golden ratio spreads any number of hues
+    colours = [colorsys.hsv_to_rgb(h, 0.55 + 0.35 * (i % 2), 0.95 - 0.3 * (i % 3 == 2)) for i, h in enumerate(hues)]
+    return torch.tensor([[round(255 * part) for part in colour] for colour in [*colours, (0, 0, 0)]], dtype=torch.uint8)
+
+
+GAP, LETTERS, LEAST = 4, 14, 64  # pixels between images, height of a letter, least side of an image
+
+
+def contact_sheet(rows: Sequence[tuple[str, Tensor]]) -> Image.Image:
+    """Draw rows of images (k, c, h, w) uint8 with c = 1 or 3 under each other; tiny ones are enlarged."""
+    strips = [(label, strip(images)) for label, images in rows]
+    font = ImageFont.load_default(LETTERS)
+    margin = 2 * GAP + int(max((font.getlength(label) for label, _ in strips), default=0))
+    width = margin + max((image.width for _, image in strips), default=0)
+    *tops, height = accumulate((image.height for _, image in strips), initial=0)
+    sheet = Image.new("RGB", (max(width, 1), max(height, 1)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for top, (label, image) in zip(tops, strips, strict=True):
+        draw.text((GAP, top + image.height // 2), label, "black", font, anchor="lm")
+        sheet.paste(image, (margin, top))
+    return sheet
+
+
+def strip(images: Tensor) -> Image.Image:
+    """The images of one row, side by side."""
+    times = -(-LEAST // min(images.shape[-2:]))
+    pixels = images.cpu().expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
+    pixels = pixels.repeat(times, axis=1).repeat(times, axis=2)
+    bordered = np.pad(pixels, ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=255)
+    return Image.fromarray(np.concatenate(list(bordered), axis=1))

@@ -10,16 +10,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import leco
-from leco.deployment.bundle import write_bundle
-from leco.deployment.checked import checked
-from leco.deployment.description import FILE, Description, read_description
-from leco.deployment.metrics import Metrics
 from leco.errors import LecoError
-from leco.experiments.judging import Judge
+from leco.evaluation.evaluate import Judge
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
+from leco.io import checked
+from leco.model.bundle import write_bundle
+from leco.model.description import DESCRIPTION, Description, Metrics, read_description
+from leco.models.network import AnyNetwork
 from leco.ontology.files import load
-from leco.training.handover import AnyNetwork
 
 
 def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
@@ -70,7 +69,7 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
     folder = store.folder(fingerprint)
     if result.get("diverged"):
         raise LecoError(f"{folder}: the stage diverged, and has no model")
-    if not (folder / FILE).is_file():
+    if not (folder / DESCRIPTION).is_file():
         raise LecoError(f"{folder}: was trained before there were bundles; delete the folder and train it anew")
     description = read_description(folder)
     metrics = {"validation": result["validation"], "test": result["test"]}

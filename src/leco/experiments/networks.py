@@ -5,14 +5,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.deployment.description import check_window
+from leco.dataset import Material
+from leco.devices import seed_dropout
 from leco.errors import LecoError, first_line
-from leco.experiments.material import Material
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import Store
+from leco.model.description import check_window
 from leco.models import Network, build_backbone, build_segmenter
-from leco.training.devices import seed_dropout
-from leco.training.handover import AnyNetwork, hand_over
+from leco.models.heads import hand_over
+from leco.models.network import AnyNetwork
 
 
 def make_network(stage: Stage, material: Material, previous: AnyNetwork | None) -> AnyNetwork:

@@ -5,9 +5,8 @@ import io
 import torch
 from torch import Tensor, nn
 
-from leco.data.palette import palette
-from leco.data.views.sheet import contact_sheet
-from leco.experiments.judging import Judge
+from leco.data.pictures import contact_sheet, palette
+from leco.evaluation.evaluate import Judge
 from leco.ontology.version import NO_LABEL
 
 _FRAMES = 6

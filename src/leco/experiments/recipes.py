@@ -29,11 +29,11 @@ def defaults(benchmark: str, task: str, budget: Budget, image_size: int = 64) ->
         return _segmentation("camvid", small=True) | side | {"steps": 1_000, "evaluate_every": 200}
     if task == "own images":
         own = {"model": "resnet18", "steps": 1_000, "learning_rate": (0.06,), "evaluate_every": 200}
-        return _CIFAR | own | {"norm_momentum": 0.05, "average_norm": True}  # measured: docs/log.md
+        return _CIFAR | own | {"norm_momentum": 0.05, "average_norm": True}  # measured: docs/lab-book/log.md
     if benchmark.startswith("inat"):
         shrunk = {"model": "resnet18", "steps": 500, "learning_rate": (0.01,), "evaluate_every": 100}
         return _INAT | shrunk | {"norm_momentum": 0.05} if small else _INAT
-    # Chosen on training images that no period holds (docs/log.md): many steps of few images, and the model of the last
+    # Chosen on training images that no period holds (docs/lab-book/log.md): many steps of few images, and the model of the last
     # one, since a choice by 250 validation images is mostly chance.
     shrunk = {"model": "wrn-10-1", "steps": 3_200, "batch_size": 32, "evaluate_every": 3_200}
     shrunk |= {"learning_rate": (0.06,), "norm_momentum": 0.05, "average_norm": True}

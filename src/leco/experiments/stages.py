@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from leco.data.periods import Annotation
+from leco.dataset import Material
 from leco.errors import LecoError
-from leco.experiments.config import Procedure, Training
-from leco.experiments.material import Material
+from leco.experiments.experiment import Procedure, Training
 from leco.experiments.relevance import unused
 from leco.experiments.store import Store
 from leco.methods.method import Method
-from leco.training.handover import Strategy
+from leco.settings import Strategy
 
 _FORMAT = 1  # of results; raised when a change of code changes them
 

@@ -12,14 +12,14 @@ from torch import nn
 
 from leco.data.periods import Part
 from leco.data.samples import Samples
-from leco.experiments.judging import Judge
-from leco.experiments.material import Material
+from leco.dataset import Material
+from leco.devices import make_fabric
+from leco.evaluation.evaluate import Judge
 from leco.experiments.networks import build_network
-from leco.experiments.running import make_job
 from leco.experiments.stages import Plan, Stage
-from leco.training.devices import make_fabric
-from leco.training.handover import AnyNetwork
+from leco.models.network import AnyNetwork
 from leco.training.loop import Training
+from leco.training.run import make_job
 
 _READ = 32  # samples
 _SMALLEST = 4  # samples of the first batch that is tried

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leco.experiments.config import experiment
-from leco.experiments.engine import material_of
+from leco.experiments.experiment import experiment
+from leco.experiments.grid import material_of
 from leco.experiments.stages import plan
 
 

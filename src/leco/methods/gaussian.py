@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leco.errors import LecoError
-from leco.methods.balance import balancing_bias
-from leco.methods.refinement import condition
+from leco.methods.refine import balancing_bias, condition
 
 SHRINKAGE = 0.5  # of the covariance, towards a sphere
 PRIOR_SAMPLES = 3.0  # that the mean of what a class's labels allow is worth, beside the samples of the class

@@ -6,14 +6,17 @@ from typing import Literal, get_args
 
 from leco.errors import LecoError, nearest
 
-Coarse = Literal["ce", "joint", "lpl"]
-PseudoLabels = Literal["none", "st-hard", "st-soft", "pl", "fixmatch"]
 Refine = Literal["plain", "filter", "cond"]
+Kind = Literal["coarse", "pseudo"]
+
+# The paper's losses; `declare` adds others.
+_COARSE = {"ce": False, "joint": True, "lpl": False}  # whether older versions need a head of their own
+_PSEUDO = {"none": False, "st-hard": True, "st-soft": True, "pl": False, "fixmatch": False}  # whether a teacher guesses
 
 
 @dataclass(frozen=True)
 class Method:
-    """Which losses are added up (Table 12 of the paper): one of three for coarse labels, one of five for history.
+    """The losses that are added up (Table 12 of the paper): one of three for coarse labels, one of five for history.
 
     >>> Method.parse("lpl+st-hard/cond")
     Method(coarse='lpl', pseudo='st-hard', refine='cond')
@@ -21,13 +24,14 @@ class Method:
     'joint+pl'
     """
 
-    coarse: Coarse = "ce"
-    pseudo: PseudoLabels = "none"
+    coarse: str = "ce"
+    pseudo: str = "none"
     refine: Refine = "plain"
 
     def __post_init__(self) -> None:
         if self.pseudo == "none" and self.refine != "plain":
-            raise LecoError(f"{self.coarse}/{self.refine}: there are no pseudo-labels to refine; add one of {_PSEUDO}")
+            names = ", ".join(name for name in _PSEUDO if name != "none")
+            raise LecoError(f"{self.coarse}/{self.refine}: there are no pseudo-labels to refine; add one of {names}")
 
     def __str__(self) -> str:
         pseudo = "" if self.pseudo == "none" else f"+{self.pseudo}"
@@ -35,23 +39,35 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """Read what `str` writes."""
-        if text not in _BY_NAME:
-            raise LecoError(f"{text!r} is no method{nearest(text, _BY_NAME)}")
-        return _BY_NAME[text]
+        """Read a method as `str` writes it."""
+        known = {str(method): method for method in _combinations(tuple(_COARSE), tuple(_PSEUDO))}
+        if text not in known:
+            raise LecoError(f"{text!r} is not a method{nearest(text, known)}")
+        return known[text]
 
     @property
     def needs_teacher(self) -> bool:
         """Whether another network, trained on the new samples alone, makes the pseudo-labels."""
-        return self.pseudo in ("st-hard", "st-soft")
+        return _PSEUDO[self.pseudo]
+
+    @property
+    def needs_old_heads(self) -> bool:
+        """Whether every version has a head of its own, as in joint training."""
+        return _COARSE[self.coarse]
 
 
-_PSEUDO = ", ".join(name for name in get_args(PseudoLabels) if name != "none")
+def declare(name: str, kind: Kind, *, needs_teacher: bool = False, needs_old_heads: bool = False) -> None:
+    """Make a name usable in methods, in place of one of the paper's coarse losses or pseudo-labels."""
+    if kind == "coarse":
+        _COARSE.setdefault(name, needs_old_heads)
+    else:
+        _PSEUDO.setdefault(name, needs_teacher)
+
+
+def _combinations(coarse: tuple[str, ...], pseudo: tuple[str, ...]) -> list[Method]:
+    every = product(coarse, pseudo, get_args(Refine))
+    return [Method(*parts) for parts in every if parts[1] != "none" or parts[2] == "plain"]
+
 
 # All 39 combinations of the paper.
-ALL_METHODS = tuple(
-    Method(coarse, pseudo, refine)
-    for coarse, pseudo, refine in product(get_args(Coarse), get_args(PseudoLabels), get_args(Refine))
-    if pseudo != "none" or refine == "plain"
-)
-_BY_NAME = {str(method): method for method in ALL_METHODS}
+ALL_METHODS = tuple(_combinations(tuple(_COARSE), tuple(_PSEUDO)))

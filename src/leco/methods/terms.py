@@ -6,18 +6,18 @@ A term says which logits it needs; `forward_once` runs every distinct network, p
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from leco.data.streams import Step
-from leco.methods.indexed import guess, label_nll, label_nlls, soft_guess_nll
 from leco.methods.losses import cross_entropy, hard_pseudo_nll
-from leco.methods.method import Method
-from leco.models.network import auxiliary
+from leco.methods.method import Kind, Method, declare
+from leco.methods.pixels import guess, label_nll, label_nlls, soft_guess_nll
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
+from leco.registry import Registry
+from leco.settings import HistorySettings, PseudoLabelSettings
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,32 @@ NEW = Request("student", "new", "strong")
 HISTORY = Request("student", "history", "strong")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the paper's text and its released code leave open; defaults are the paper's."""
+class Labelled(Protocol):
+    """Samples of one part of a batch: evidence rows, and labels by version."""
 
-    threshold: float = 0.95  # of PL and FixMatch, after conditioning
-    soft: bool = False  # PL and FixMatch with soft targets, as they are written; else hard ones, as they are coded
-    st_soft_filtered: bool = False  # ST-Soft always filtered, as it is coded; else only with /filter, as it is written
-    coarse_on_new: bool = True  # joint and lpl also on the new samples; not in segmentation (appendix C)
+    @property
+    def rows(self) -> Tensor:
+        """Row ids of evidence (n, ...)."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, Tensor]:
+        """Labels (n, ...) of every version that has some; -1 where one is missing."""
+        ...
+
+
+class Step(Protocol):
+    """The samples of one training step."""
+
+    @property
+    def new(self) -> Labelled:
+        """Samples labelled in the newest version."""
+        ...
+
+    @property
+    def history(self) -> Labelled | None:
+        """Samples of earlier periods."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +102,25 @@ class Combined:
     health: dict[str, tuple[float, float]]  # total and count
 
 
-def terms(method: Method, settings: Settings | None = None) -> tuple[Term, ...]:
+TermBuilder = Callable[[Method, PseudoLabelSettings, HistorySettings], Term]
+TERMS: Registry[TermBuilder] = Registry("term")
+
+
+def register_term(
+    name: str, kind: Kind, *, needs_teacher: bool = False, needs_old_heads: bool = False
+) -> Callable[[TermBuilder], TermBuilder]:
+    """Register a loss for coarse labels, or one for pseudo-labels of history, under a name that methods may use."""
+    declare(name, kind, needs_teacher=needs_teacher, needs_old_heads=needs_old_heads)
+    return TERMS.register(name)
+
+
+def terms(
+    method: Method, pseudo_labels: PseudoLabelSettings | None = None, history: HistorySettings | None = None
+) -> tuple[Term, ...]:
     """The summands of a method, all with weight one (section 5.3 of the paper)."""
-    settings = settings or Settings()
-    summands = [Term("ce", (NEW,), newest_labels)]
-    if method.coarse == "lpl":
-        summands.append(Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=settings.coarse_on_new)))
-    if method.coarse == "joint":
-        summands.append(Term("joint", (NEW, HISTORY), partial(old_heads, on_new=settings.coarse_on_new)))
-    if method.pseudo != "none":
-        summands.append(pseudo_labels(method, settings))
-    return tuple(summands)
+    settings = (pseudo_labels or PseudoLabelSettings(), history or HistorySettings())
+    names = [method.coarse] * (method.coarse != "ce") + [method.pseudo] * (method.pseudo != "none")
+    return (Term("ce", (NEW,), newest_labels), *(TERMS[name](method, *settings) for name in names))
 
 
 def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lambda parts: parts) -> Combined:
@@ -124,30 +150,19 @@ def forward_once(
     networks: Mapping[str, Callable[[Tensor], Logits]],
     views: Mapping[tuple[str, str], Tensor],
     summands: Sequence[Term],
-    together: bool = False,
 ) -> dict[Request, Logits]:
     """Run every distinct request of the terms once; `views` holds inputs by (part, view). A teacher gets no gradient.
 
-    Requests for a part that the batch does not have (no history in the first period) are left out. `together` makes
-    one forward pass of all inputs of a network, whose BatchNorm then sees new samples and history mixed.
+    Requests for a part that the batch does not have (no history in the first period) are left out. New samples and
+    history are forwarded separately, so BatchNorm normalises each by its own statistics (decision 10).
     """
     wanted = dict.fromkeys(request for term in summands for request in term.needs)
-    requests = [request for request in wanted if (request.part, request.view) in views]
-    groups = [[request] for request in requests]
-    if together:
-        groups = [[r for r in requests if r.network == name] for name in dict.fromkeys(r.network for r in requests)]
     outputs: dict[Request, Logits] = {}
-    for group in groups:
-        inputs = [views[request.part, request.view] for request in group]
-        network = group[0].network
-        differentiated = any(request in (NEW, HISTORY) for request in group)  # weak views only make pseudo-labels
-        with torch.set_grad_enabled(torch.is_grad_enabled() and differentiated):
-            logits = networks[network](torch.cat(inputs) if len(inputs) > 1 else inputs[0])
-        start = 0
-        for request, samples in zip(group, inputs, strict=True):
-            stop = start + len(samples)
-            outputs[request] = {version: values[start:stop] for version, values in logits.items()}
-            start = stop
+    for request in wanted:
+        if (request.part, request.view) in views:
+            differentiated = request in (NEW, HISTORY)  # weak views only make pseudo-labels
+            with torch.set_grad_enabled(torch.is_grad_enabled() and differentiated):
+                outputs[request] = networks[request.network](views[request.part, request.view])
     return outputs
 
 
@@ -177,7 +192,21 @@ def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = T
     return Loss(means)
 
 
-def pseudo_labels(method: Method, settings: Settings) -> Term:
+@register_term("lpl", "coarse")
+def _partial_labels_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
+    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new))
+
+
+@register_term("joint", "coarse", needs_old_heads=True)
+def _old_heads_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
+    return Term("joint", (NEW, HISTORY), partial(old_heads, on_new=history.coarse_on_new))
+
+
+@register_term("st-hard", "pseudo", needs_teacher=True)
+@register_term("st-soft", "pseudo", needs_teacher=True)
+@register_term("pl", "pseudo")
+@register_term("fixmatch", "pseudo")
+def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySettings) -> Term:
     """L_SSL, eq. 2 to 5, refined as section 6.2 says; only history has pseudo-labels.
 
     Their health: the share that is kept, and the share that agrees with the old label before any refinement.
@@ -240,6 +269,11 @@ def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) 
 def _add(means: Sequence[Mean]) -> Mean:
     """The mean over several sets of samples together."""
     return Mean(sum(m.total for m in means), sum(m.count for m in means))  # type: ignore[arg-type]
+
+
+def auxiliary(version: str) -> str:
+    """The key of a version's auxiliary logits, where a network has some; no version can have this name."""
+    return f"{version}\nauxiliary"
 
 
 def auxiliary_outputs(outputs: Outputs) -> dict[Request, Logits]:

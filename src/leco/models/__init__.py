@@ -1,7 +1,7 @@
 """Backbones and heads."""
 
 from leco.models.backbones import build_backbone
-from leco.models.network import Network
-from leco.models.segmentation import SegmentationNetwork, build_segmenter
+from leco.models.dense.network import SegmentationNetwork, build_segmenter
+from leco.models.network import AnyNetwork, Network
 
-__all__ = ["Network", "SegmentationNetwork", "build_backbone", "build_segmenter"]
+__all__ = ["AnyNetwork", "Network", "SegmentationNetwork", "build_backbone", "build_segmenter"]

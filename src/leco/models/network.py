@@ -1,23 +1,34 @@
-"""A backbone with one linear head, or one per version (joint training)."""
+"""Networks with a head per version: built, and loaded from files, in this one place."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from leco.errors import LecoError, first_line
 from leco.ontology.version import Version
 
-
-def auxiliary(version: str) -> str:
-    """The key of a version's auxiliary logits, where a network has such; no version can be called so."""
-    return f"{version}\nauxiliary"
+Shapes = dict[str, tuple[int, ...]]
 
 
-class Network(nn.Module):
-    """The paper's f and g: features, and a linear classifier for each version that has a head.
+class AnyNetwork(nn.Module):
+    """A backbone and a head for each of some versions, the last of which is the one the network is for.
 
-    The last version is the one the network is for.
+    Forward gives logits (n, c, ...) by version.
     """
+
+    backbone: nn.Module
+    heads: nn.ModuleList
+    versions: tuple[str, ...]
+
+
+class Network(AnyNetwork):
+    """The paper's f and g: features, and a linear classifier for each version that has a head."""
 
     def __init__(self, backbone: nn.Module, versions: Sequence[Version]) -> None:
         super().__init__()
@@ -37,7 +48,55 @@ class Network(nn.Module):
         return {version: head(features) for version, head in zip(self.versions, self.heads, strict=True)}
 
     def on(self, backbone: nn.Module) -> "Network":
-        """The same heads, not copies of them, on another backbone."""
+        """Return a network that shares these heads, on another backbone."""
         other = copy.copy(self)
         other._modules = {**self._modules, "backbone": backbone}
         return other
+
+
+def load_network(path: Path, build: Callable[[], AnyNetwork], name: str, remedy: str = "") -> AnyNetwork:
+    """Build a network and load its weights, ready to predict.
+
+    The tensors in the file are compared with those of the network before either takes any memory.
+    """
+    stored = _stored_shapes(path, remedy)
+    shapes: Shapes | None = None
+    with suppress(RuntimeError, LecoError), torch.device("meta"):  # some of timm's models look at their numbers
+        shapes = _shapes(build())
+    if shapes is not None:
+        _compare(path, stored, shapes, name, remedy)
+    network = build()
+    _compare(path, stored, _shapes(network), name, remedy)
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise LecoError(f"{path}: cannot be read: {first_line(error)}{remedy}") from None
+    for key, tensor in network.state_dict().items():
+        if not tensor.isfinite().all():
+            raise LecoError(f"{path}: {key} holds NaN or infinity{remedy}")
+    return network.eval()
+
+
+def _stored_shapes(path: Path, remedy: str) -> Shapes:
+    """Names and shapes of the tensors in a file; a truncated file is refused."""
+    try:
+        with path.open("rb"):  # safetensors calls everything that it cannot open missing
+            pass
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be read: {error.strerror}{remedy}") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise LecoError(f"{path}: is not a complete safetensors file: {error}{remedy}") from None
+
+
+def _shapes(network: AnyNetwork) -> Shapes:
+    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+
+
+def _compare(path: Path, stored: Shapes, needed: Shapes, model: str, remedy: str) -> None:
+    for name in [*needed, *stored]:
+        if stored.get(name) != needed.get(name):
+            have, need = (str(shapes.get(name, "nothing")) for shapes in (stored, needed))
+            raise LecoError(f"{path}: does not fit {model}: {name[:100]} is {have}, but the network has {need}{remedy}")

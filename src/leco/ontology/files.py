@@ -1,18 +1,19 @@
 """Ontology files: YAML, JSON and TSV mappings."""
 
 import json
-import os
-import secrets
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from leco import strict_yaml
 from leco.errors import LecoError, TextError
-from leco.ontology import strict_yaml, tsv
+from leco.io import from_json, read_text, write_text
 from leco.ontology.ontology import Ontology
 from leco.ontology.schema import SchemaError, parse, spell
+from leco.ontology.transition import Transition
+from leco.ontology.version import NO_LABEL, Version
+from leco.strict_yaml import Place
 
 _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
 _MOST_PROBLEMS = 20  # looked for in one file
@@ -51,7 +52,7 @@ def _read(path: Path) -> tuple[str, str, Any]:
     kind, text = _format(path), read_text(path, _LARGEST_FILE)
     try:
         if kind == "tsv":
-            return kind, text, tsv.read(text, path.stem)
+            return kind, text, read_tsv(text, path.stem)
         return kind, text, from_json(text) if kind == "json" else strict_yaml.read(text)
     except TextError as error:
         raise LecoError(f"{path}:{error.line}: {error.problem}") from None
@@ -80,67 +81,11 @@ def save(ontology: Ontology, path: Path) -> None:
     if len(ontology.versions) < 2:
         raise LecoError(f"{path}: an ontology file needs two versions; {ontology!r} has one")
     if kind == "tsv":
-        write_text(path, tsv.write(ontology))
+        write_text(path, write_tsv(ontology))
     elif kind == "json":
         write_text(path, json.dumps(ontology.to_dict(), ensure_ascii=False, indent=1) + "\n")
     else:
         write_text(path, to_yaml(ontology.to_dict()))
-
-
-def read_text(path: Path, largest: int) -> str:
-    """Read a UTF-8 file of at most `largest` bytes."""
-    try:
-        if path.is_dir():
-            raise LecoError(f"{path}: is a folder, not a file")
-        if not path.is_file():
-            raise LecoError(f"{path}: {'is not an ordinary file' if path.exists() else 'there is no such file'}")
-        size = path.stat().st_size
-        if size > largest:
-            raise LecoError(f"{path}: {size / 1e6:.0f} MB is too large; at most {largest / 1e6:.0f} MB are read")
-        raw = path.read_bytes()
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file, whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never half of it, even if the machine stops."""
-    with replacing(path) as file:
-        file.write(content)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes its place, or that of the one that is there, only when all of it is written."""
-    try:
-        target = path.resolve()  # through a link, not over it
-    except RuntimeError:  # what Python makes of links that lead in a circle
-        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
-    try:
-        if not target.parent.is_dir():
-            raise LecoError(f"{path}: the folder {path.parent} does not exist")
-        if target.exists() and not target.is_file():
-            what = "is a folder" if target.is_dir() else "is not an ordinary file"
-            raise LecoError(f"{path}: cannot be written: it {what}; name a file")
-        temporary = target.with_name(f".leco-{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _format(path: Path) -> str:
@@ -150,45 +95,6 @@ def _format(path: Path) -> str:
     return known[path.suffix.lower()]
 
 
-def read_json(path: Path, largest: int) -> Any:
-    """Read a JSON file of at most `largest` bytes; errors name it."""
-    text = read_text(path, largest)
-    try:
-        return from_json(text)
-    except TextError as error:
-        raise LecoError(f"{path}:{error.line}: {error.problem}") from None
-
-
-def from_json(text: str) -> Any:
-    """Read JSON, refusing what it says twice."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            twice = next(key for key, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise TextError(_line_of_second(text, twice), f"{twice!r} stands twice in the same place")
-        return content
-
-    try:
-        return json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise TextError(error.lineno, f"this is not JSON: {error.msg}") from None
-    except LecoError:
-        raise
-    except (RecursionError, ValueError):  # nested too deep; a number of thousands of digits
-        raise TextError(1, "this is too deep, or its numbers are too long") from None
-
-
-def _line_of_second(text: str, key: str) -> int:
-    """JSON is YAML, and that reader knows its lines, if it can read it."""
-    try:
-        strict_yaml.read(text)
-    except TextError as error:
-        if repr(key) in error.problem:
-            return error.line
-    return 1
-
-
 def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
     """Return the line of a path, or of the nearest container of it that has one."""
     if not path:
@@ -196,7 +102,7 @@ def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
     lines: dict[tuple[Any, ...], int] = {}
     try:
         if kind == "tsv":
-            tsv.read(text, "", lines)
+            read_tsv(text, "", lines)
         else:
             strict_yaml.read(text, path, lines)
     except TextError:  # JSON may escape characters in ways that YAML does not know
@@ -244,3 +150,132 @@ def word(text: str) -> str:
     """Quote a string only where YAML would read something else."""
     safe = _PLAIN_WORD.issuperset(text.replace(" ", "")) and text[:1].isalpha() and strict_yaml.read(text) == text
     return text if safe else json.dumps(text, ensure_ascii=False)
+
+
+def unparse(ontology: Ontology) -> dict[str, Any]:
+    """Return plain data that `parse` turns into an equal ontology."""
+    versions = []
+    used_ids: set[str] = set()
+    for number, version in enumerate(ontology.versions):
+        step = ontology.steps[number - 1] if number else None
+        # A class is called by its name, or, where that is not unique, by its id.
+        classes = {version.handle(i): _class(version, i, step, used_ids) for i in range(len(version))}
+        content: dict[str, Any] = {"name": version.name, "classes": classes if any(classes.values()) else list(classes)}
+        if version.ignored:
+            content["ignore"] = list(version.ignored)
+        versions.append(content)
+        used_ids.update(version.ids)
+    return {"name": ontology.name, "versions": versions}
+
+
+def _class(version: Version, index: int, step: Transition | None, used_ids: set[str]) -> dict[str, Any] | None:
+    """Write down what `parse` would not suppose from the key alone."""
+    key, name, id_ = version.handle(index), version.classes[index], version.ids[index]
+    parents = step.origins(index) if step else {}
+    before = step.old if step else None
+    spec: dict[str, Any] = {}
+    supposed_name, supposed_id = key, key if key not in used_ids else None
+    same = before.lookup.get(key) if before else None
+    if before and len(parents) == 1 and same not in parents and before.ids[next(iter(parents))] == id_:
+        spec["renamed"] = before.handle(next(iter(parents)))
+        supposed_id = id_
+    elif before and same in parents:
+        supposed_name, supposed_id = before.classes[same], before.ids[same]
+        if len(parents) > 1:
+            spec["from"] = _shares(before, parents)
+    elif before and (parents or (same is not None and same != NO_LABEL)):
+        spec["from"] = _shares(before, parents)
+    if name != supposed_name:
+        spec["name"] = name
+    if id_ != supposed_id:
+        spec["id"] = id_
+    return spec or None
+
+
+def _shares(before: Version, parents: dict[int, float]) -> str | list[str] | dict[str, float]:
+    shares = {before.handle(parent): share for parent, share in parents.items()}
+    if len(shares) == 1:
+        return next(iter(shares))
+    equal = all(abs(share - 1 / len(shares)) < 1e-12 for share in shares.values())
+    return list(shares) if equal else shares
+
+
+_SHARE = "share"
+
+
+def read_tsv(text: str, name: str, lines: dict[Place, int] | None = None) -> dict[str, Any]:
+    """Turn a mapping into the content of an ontology; where `lines` is given, note the line of every class in it."""
+    numbered = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
+    rows = ((number, [cell.strip() for cell in line.split("\t")]) for number, line in numbered if line.strip())
+    first, header = next(rows, (1, [""]))
+    if len(header) < 2:
+        raise TextError(first, "a TSV mapping begins with a line of version names, oldest first, separated by tabs")
+    if with_shares := header[-1].lower() == _SHARE:
+        header = header[:-1]
+        if len(header) != 2:
+            raise TextError(first, f"a `{_SHARE}` column is possible between two versions only; use YAML for more")
+    if lines is not None:
+        lines.update({("versions", column): first for column in range(len(header))})
+    width = len(header) + with_shares
+    parents: list[dict[str, dict[str, str]]] = [{} for _ in header]
+    for number, cells in rows:
+        if len(cells) > width:
+            raise TextError(number, f"{len(cells)} columns, but the header names {width}")
+        share = cells[-1] if with_shares and len(cells) == width else ""
+        if share and not all(cells):
+            raise TextError(
+                number, f"the share {share} stands beside {' '.join(cells[:-1]).strip() or 'nothing'} alone"
+            )
+        for column, cell in enumerate(cells[: len(header)]):
+            if not cell:
+                continue
+            if lines is not None:
+                lines.setdefault(("versions", column, "classes", cell), number)
+            found = parents[column].setdefault(cell, {})
+            before = cells[column - 1] if column else ""
+            if before and with_shares and before in found:
+                raise TextError(number, f"{before!r} and {cell!r} stand together twice")
+            if before:
+                found[before] = share
+    versions = [
+        {"name": version, "classes": {key: _tsv_class(key, found) for key, found in classes.items()}}
+        for version, classes in zip(header, parents, strict=True)
+    ]
+    return {"name": name, "versions": versions}
+
+
+def _tsv_class(key: str, parents: dict[str, str]) -> dict[str, Any] | None:
+    if any(parents.values()):
+        return {"from": parents}
+    return None if not parents or list(parents) == [key] else {"from": list(parents)}
+
+
+def write_tsv(ontology: Ontology) -> str:
+    """Write a line per class and parent. Refuses what the format cannot hold."""
+    versions = ontology.versions
+    soft = any(not step.is_tree for step in ontology.steps)
+    if soft and len(versions) > 2:
+        raise LecoError("a TSV mapping cannot hold shares over more than two versions; save as .yaml or .json")
+    lines = [[version.name for version in versions] + [_SHARE] * soft]
+    for column, version in enumerate(versions):
+        for index, name in enumerate(version.classes):
+            cells = [""] * (len(versions) + soft)
+            cells[column] = name
+            origins = ontology.steps[column - 1].origins(index) if column else {}
+            if not origins:
+                lines.append(cells)
+            for parent, share in origins.items():
+                linked = list(cells)
+                linked[column - 1] = versions[column - 1].classes[parent]
+                if soft:
+                    linked[-1] = repr(share)
+                lines.append(linked)
+    text = "".join("\t".join(line) + "\n" for line in lines)
+    try:
+        same = parse(read_tsv(text, ontology.name)).fingerprint == ontology.fingerprint
+    except LecoError:
+        same = False
+    if not same:
+        what = "ignored labels, renames, ids or names that repeat, or a version named `share`"
+        raise LecoError(f"a TSV mapping cannot hold {what}; save as .yaml or .json")
+    return text

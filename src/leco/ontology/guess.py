@@ -8,7 +8,7 @@ from typing import Any
 
 from leco.errors import closest
 from leco.ontology.files import flow, to_yaml, word
-from leco.ontology.infer import CoLabels, Parent, parents
+from leco.ontology.inference import CoLabels, Parent, parents
 
 _MIN_SHARE = 0.01  # as of `leco ontology infer`
 _MOST_SUGGESTIONS = 500  # classes that relatives are looked for: each is compared with all old ones

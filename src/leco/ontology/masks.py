@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leco.errors import LecoError, nearest
-from leco.ontology.files import read_json, read_text
-from leco.ontology.infer import CoLabels
+from leco.io import read_json, read_text
+from leco.ontology.inference import CoLabels
 from leco.ontology.schema import name_problem
 
 _SUFFIXES = {".png", ".tif", ".tiff", ".bmp"}  # lossless ones

@@ -49,7 +49,7 @@ class Ontology:
 
     @classmethod
     def from_dict(cls, data: object) -> "Ontology":
-        """Build an ontology from what its YAML file would hold; see `docs/ontology.md`."""
+        """Build an ontology from what its YAML file would hold; see `docs/reference/ontology.md`."""
         from leco.ontology.schema import parse
 
         return parse(data)
@@ -82,7 +82,7 @@ class Ontology:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the YAML file holds; `from_dict` takes it back."""
-        from leco.ontology.unparse import unparse
+        from leco.ontology.files import unparse
 
         return unparse(self)
 

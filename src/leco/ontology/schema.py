@@ -1,4 +1,4 @@
-"""The content of an ontology file, as plain data, to an `Ontology`. `docs/ontology.md` describes it.
+"""The content of an ontology file, as plain data, to an `Ontology`. `docs/reference/ontology.md` describes it.
 
 Where something is wrong, `SchemaError` carries the path to it, so that the reader of the file can name the line.
 """
@@ -12,9 +12,9 @@ from scipy import sparse
 
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
-from leco.ontology.strict_yaml import Place, Plain
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL, Version
+from leco.strict_yaml import Place, Plain
 
 # Shares are written by hand: 0.333 three times is meant to be a whole.
 _SHARE_TOLERANCE = 0.005

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leco.data.feature_files import inspect_features, parse_features
-from leco.data.manifest import build_manifest
-from leco.data.paths import look, normalise, sample_path
-from leco.data.problems import Fault
-from leco.data.table import Table, read_table
+from leco.data.manifest.checks import look, normalise, sample_path
+from leco.data.manifest.manifest import build_manifest
+from leco.data.manifest.problems import Fault
+from leco.data.manifest.table import Table, read_table
+from leco.data.vectors import inspect_features, parse_features
 from leco.errors import LecoError, printable
 from leco.ontology.ontology import Ontology
-from leco.planning.drawn_masks import OVERLAP, Region, class_called, write_drawn
 from leco.planning.label_studio import DOUBT, read_export
-from leco.planning.mask_answers import BAD_MASK, OUTSIDE, mask_problems
+from leco.planning.masks import BAD_MASK, OUTSIDE, OVERLAP, Region, class_called, mask_problems, write_drawn
 
 KINDS = {
     OUTSIDE: "the answer is no class that the old label can be",

@@ -2,12 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from leco.errors import LecoError
 from leco.ontology.evidence import Evidence
+
+if TYPE_CHECKING:
+    from leco.planning.known import Known
+    from leco.planning.simulate import Mixture
 
 
 @dataclass(frozen=True)
@@ -79,3 +84,34 @@ def open_share(evidence: Evidence, rows: Tensor) -> Tensor:
     if evidence.num_classes < 2:
         raise LecoError(f"{evidence.ontology.newest.name} has one class: there is nothing to annotate")
     return choices(evidence, rows).double().log2() / math.log2(evidence.num_classes)
+
+
+def relabel_counts(known: "Known", mixture: "Mixture", costs: Costs) -> list[dict[str, Any]]:
+    """How many samples of each old class to relabel: in proportion to how many there are."""
+    history = known.history
+    pool = history.relabellable
+    labels, counts = history.label[pool].unique(return_counts=True)  # type: ignore[no-untyped-call]
+    shares = share_out(mixture.relabel, counts)
+    each = costs.of_relabelling(history.open)
+    rows = []
+    for label, count, of in zip(labels.tolist(), shares, counts.tolist(), strict=True):
+        version, name = known.name(label)
+        cost = float(each[pool][history.label[pool] == label].mean())
+        rows.append({"version": version, "class": name, "count": count, "of": of, "cost": cost})
+    return rows
+
+
+def share_out(total: int, counts: Tensor) -> list[int]:
+    """Whole numbers that sum to `total`, in proportion to `counts` and none above its own (largest remainders).
+
+    >>> import torch
+    >>> share_out(5, torch.tensor([10, 10, 1]))
+    [3, 2, 0]
+    """
+    if not len(counts):
+        return []
+    exact = counts.double() * (min(total, int(counts.sum())) / float(counts.sum()))
+    whole = exact.floor()
+    missing = round(float(exact.sum() - whole.sum()))
+    whole[(exact - whole).argsort(descending=True, stable=True)[:missing]] += 1
+    return [int(number) for number in whole.tolist()]

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from leco.data.periods import seeded
 from leco.planning.known import Known
-from leco.planning.measuring import Measured
+from leco.planning.measure import Measured
 
 KINDS = ("added", "multiplied")
 WORTHS = (0.0, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)

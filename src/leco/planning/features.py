@@ -5,27 +5,30 @@ it is the one of the period before.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leco.data.draws import Draws
 from leco.data.periods import seeded
+from leco.data.rng import Draws
 from leco.data.samples import Samples
 from leco.data.views.features import unit_length
+from leco.dataset import Material
 from leco.errors import LecoError
-from leco.experiments.config import Experiment
-from leco.experiments.material import Material
+from leco.experiments.experiment import Experiment
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, Watch, run_stage
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.models.backbones import build_backbone
-from leco.models.feature_maps import resize
+from leco.models.dense.trunks import resize
 from leco.ontology.version import NO_LABEL
+from leco.training.run import Machine, Watch, run_stage
 
 PIXELS = "pixels"  # in place of a backbone
 DIMENSIONS = 256
@@ -157,3 +160,24 @@ class Directions:
     def project(self, features: Tensor) -> Tensor:
         """(n, d) -> (n, k)."""
         return (features - self.mean) @ self.basis
+
+
+class Learned(Store):
+    """A store that also finds what `leco run` trained, without a look at what it was tested on."""
+
+    def folder(self, fingerprint: str) -> Path:
+        """Where a complete stage is, or another that learned the very same."""
+        mine = super().folder(fingerprint)
+        return mine if mine.is_dir() else self._others.get(fingerprint, mine)
+
+    @cached_property
+    def _others(self) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for result in sorted(self.stages.glob("*/result.json")):
+            try:
+                config = json.loads(result.with_name("config.json").read_bytes())
+            except (OSError, ValueError):  # damaged: it is trained anew
+                continue
+            if isinstance(config, dict) and isinstance(config.get("learned"), str):
+                found.setdefault(config["learned"], result.parent)
+        return found

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from leco.data.periods import Annotated, Annotation, Part
-from leco.experiments.config import Experiment
-from leco.experiments.judging import Judge
-from leco.experiments.material import Material
+from leco.dataset import Material
+from leco.devices import make_fabric
+from leco.evaluation.evaluate import Judge
+from leco.experiments.experiment import Experiment
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, Watch
 from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import UNTESTED, Store
 from leco.planning.features import train
 from leco.planning.known import Known
-from leco.training.devices import make_fabric
+from leco.training.run import Machine, Watch
 
 
 @dataclass(frozen=True, eq=False)

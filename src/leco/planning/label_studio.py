@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from leco.data.sources.label_studio import annotations, is_whole, minimal, read_tasks
+from leco.data.importers.label_studio import annotations, is_whole, minimal, read_tasks
 from leco.errors import LecoError
 
 if TYPE_CHECKING:

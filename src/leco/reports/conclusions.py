@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from leco.experiments.paper import value_of
-from leco.experiments.story import ALL_FINE, BEST, CONCLUSIONS, FINETUNE, FREEZE, RELABEL, SCRATCH, Chapter
+from leco.paper import value_of
+from leco.paper.claims import ALL_FINE, BEST, CONCLUSIONS, FINETUNE, FREEZE, RELABEL, SCRATCH, Chapter
 from leco.reports.comparison import Comparison, Scores, Verdict, compare
 from leco.reports.sections import Key, Section
 

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable
 
-from leco.deployment import markdown as md
+from leco.model import card as md
 from leco.reports.conclusions import MARGIN, Finding
 from leco.reports.plans import PlannedClass
 from leco.reports.report import Part, Report

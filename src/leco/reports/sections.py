@@ -104,7 +104,7 @@ def _common(record: Record, names: frozenset[str]) -> str:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    from leco.experiments.config import Training
+    from leco.experiments.experiment import Training
 
     return dict(json.loads(Training().model_dump_json()))
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leco.errors import LecoError
-from leco.experiments.store import Store
-from leco.experiments.summary import summarise
+from leco.experiments.store import Store, summarise
 
 # What reading a folder that is no stage can raise.
 BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)

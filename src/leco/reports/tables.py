@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from leco.experiments.paper import Cell, value_of
+from leco.paper import Cell, value_of
 from leco.reports.comparison import Scores, gap_closed
 from leco.reports.sections import FIRST, Key, Section
 

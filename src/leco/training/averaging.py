@@ -5,6 +5,8 @@ import copy
 import torch
 from torch import nn
 
+from leco.settings import AverageSettings
+
 
 class Average:
     """A copy of a model whose weights follow it slowly.
@@ -14,13 +16,14 @@ class Average:
     averaged, too (`norm`): those of the last few steps do not fit weights that are an average of many.
     """
 
-    def __init__(self, model: nn.Module, decay: float = 0.999, warm_up: bool = True, norm: bool = False) -> None:
+    def __init__(self, model: nn.Module, settings: AverageSettings) -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.decay, self.warm_up, self.norm = decay, warm_up, norm
+        self.settings = settings
 
     def decay_at(self, step: int) -> float:
         """The share of the old average that step number `step` (from 0) keeps."""
-        return min(self.decay, (1 + step) / (10 + step)) if self.warm_up else self.decay
+        decay = self.settings.decay
+        return min(decay, (1 + step) / (10 + step)) if self.settings.warm_up else decay
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
@@ -29,7 +32,7 @@ class Average:
         share = 1 - self.decay_at(step)
         torch._foreach_lerp_(ours, theirs, share)
         for mine, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
-            if self.norm and mine.is_floating_point():
+            if self.settings.norm and mine.is_floating_point():
                 mine.lerp_(buffer, share)
             else:
                 mine.copy_(buffer)

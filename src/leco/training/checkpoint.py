@@ -13,7 +13,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from leco.ontology.files import write_bytes
+from leco.io import write_bytes
 
 _NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that a broken one leaves the other
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.samples import InMemory
 from leco.data.views.sets import ViewSet
-from leco.models.network import Network
-from leco.training.devices import place
-from leco.training.handover import AnyNetwork
+from leco.devices import place
+from leco.models.network import AnyNetwork, Network
 from leco.training.loop import Job
 
 _MOST_VIEWS = 256
@@ -34,7 +33,7 @@ class Bank:
 def number_of_views(job: Job, features: int, draws_a_view: int) -> int:
     """How many views of each sample a bank has; none if it would be too large, or would not save anything.
 
-    Heads learn less of fewer views (docs/log.md).
+    Heads learn less of fewer views (docs/lab-book/log.md).
     """
     samples = len(job.steps.new.indices) + len(job.steps.history.indices)
     drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)

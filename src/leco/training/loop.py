@@ -10,37 +10,21 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from leco.data.draws import Draws
-from leco.data.streams import Pool, Step, Steps, loader
+from leco.data.batches import Pool, Step, Steps, loader
+from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
+from leco.devices import make_fabric, place, seed_dropout, share_statistics
 from leco.errors import LecoError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
+from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
+from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.devices import make_fabric, place, seed_dropout, share_statistics
-from leco.training.handover import AnyNetwork, Strategy, heads_only
-from leco.training.schedules import SCHEDULES
+from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _AT_ONCE = 512  # samples
-
-
-@dataclass(frozen=True)
-class Optimisation:
-    """How weights are changed; defaults are the paper's for CIFAR (appendix E)."""
-
-    learning_rate: float = 0.06
-    weight_decay: float = 5e-4
-    momentum: float = 0.9
-    nesterov: bool = False
-    schedule: str = "cosine"
-    average: float = 0.999
-    average_warm_up: bool = True
-    average_norm: bool = False
-    head_steps: int = 0  # of `lp-ft`
-    together: bool = False  # new samples and history in one forward pass (decision 10)
-    evaluate_every: int = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +36,7 @@ class Job:
     views: ViewSet
     normalise: Callable[[Tensor], Tensor]  # uint8 images, or features, to what the network takes
     strategy: Strategy
-    optimisation: Optimisation
+    settings: Settings
     seed: int
     teacher: nn.Module | None = None
     fabric: Fabric = field(default_factory=lambda: make_fabric("cpu"))
@@ -82,21 +66,15 @@ class Training:
 
     def __init__(self, job: Job, network: AnyNetwork, validate: Callable[[nn.Module], float] | None) -> None:
         self.job, self.network, self.validate = job, network, validate
-        optimisation, fabric = job.optimisation, job.fabric
+        settings, fabric = job.settings, job.fabric
         place(network, fabric.device)
-        self.average = Average(network, optimisation.average, optimisation.average_warm_up, optimisation.average_norm)
+        self.average = Average(network, settings.average)
         self.distributed = fabric.world_size > 1
         if self.distributed:
             network.backbone.requires_grad_(job.strategy != "freeze")
             share_statistics(network, fabric.device)
-        self.sgd = torch.optim.SGD(
-            network.parameters(),
-            lr=optimisation.learning_rate,
-            momentum=optimisation.momentum,
-            weight_decay=optimisation.weight_decay,
-            nesterov=optimisation.nesterov,
-        )
-        self.student, self.optimiser = fabric.setup(network, self.sgd)
+        self.state = OPTIMISERS[settings.optimiser.name](network.parameters(), settings.optimiser)
+        self.student, self.optimiser = fabric.setup(network, self.state)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
         self.sums: dict[str, tuple[float, float]] = {}  # totals and counts since the last evaluation
@@ -106,17 +84,18 @@ class Training:
         """Train to the end, yielding after each step, so that the caller may save, print or stop."""
         job, total, fabric = self.job, len(self.job.steps), self.job.fabric
         evidence = job.steps.evidence.to(fabric.device)
+        schedule, every = SCHEDULES[job.settings.optimiser.schedule], job.settings.batches.evaluate_every
         networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
             batch = on_cpu.to(fabric.device)
-            rate = job.optimisation.learning_rate * SCHEDULES[job.optimisation.schedule](self.step, total)
+            rate = job.settings.learning_rate * schedule(self.step, total)
             frozen = self._enter_step(rate)
             views = make_views(job, batch, self.step)
             with fabric.autocast():
-                outputs = forward_once(networks, views, job.terms, job.optimisation.together)
+                outputs = forward_once(networks, views, job.terms)
             found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
             check_losses(found.terms, self.step, rate)
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
@@ -131,7 +110,7 @@ class Training:
             took = time.perf_counter() - started
             self.step_seconds, self.images = self.step_seconds + took, self.images + seen
             report = Report(self.step, found.terms, rate, seen / took)
-            if self.step % job.optimisation.evaluate_every == 0 or self.step == total:
+            if self.step % every == 0 or self.step == total:
                 report = replace(report, score=self._evaluate(), means=self._means())
             self.seconds += time.perf_counter() - started
             yield report
@@ -142,12 +121,12 @@ class Training:
         job = self.job
         # Dropout, where a backbone has it: other masks in every process.
         seed_dropout((job.seed * 1_000_003 + self.step) * job.fabric.world_size + job.fabric.global_rank)
-        frozen = heads_only(job.strategy, self.step, job.optimisation.head_steps)
+        frozen = heads_only(job.strategy, self.step, job.settings.transfer.head_steps)
         self.network.train()
         self.network.backbone.train(not frozen)  # frozen means BatchNorm's statistics, too
         if not self.distributed:  # processes that work together must agree on gradients beforehand
             self.network.backbone.requires_grad_(not frozen)
-        for group in self.sgd.param_groups:
+        for group in self.state.param_groups:
             group["lr"] = rate
         return frozen
 
@@ -195,9 +174,7 @@ class Training:
         self.network.load_state_dict(_part(checkpoint.tensors, "network"))
         self.average.model.load_state_dict(_part(checkpoint.tensors, "average"))
         self.best = _part(checkpoint.tensors, "best")
-        parameters = dict(self.network.named_parameters())
-        for name, momentum in _part(checkpoint.tensors, "momentum").items():
-            self.sgd.state[parameters[name]]["momentum_buffer"] = momentum.to(self.job.fabric.device)
+        self._resume_optimiser(_part(checkpoint.tensors, "optimiser"))
         score = checkpoint.notes["best_score"]
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
@@ -205,22 +182,37 @@ class Training:
         spent = checkpoint.notes["time"]
         self.seconds, self.step_seconds, self.images = spent["seconds"], spent["step_seconds"], spent["images"]
 
+    def _resume_optimiser(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the state of every parameter; what an optimiser keeps on the CPU (step counts) stays there."""
+        parameters = dict(self.network.named_parameters())
+        for place, tensor in tensors.items():
+            name, _, key = place.rpartition("/")
+            parameter = parameters[name]
+            like_parameter = tensor.shape == parameter.shape
+            self.state.state[parameter][key] = tensor.to(self.job.fabric.device) if like_parameter else tensor
+
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
-        momentum = {
-            name: self.sgd.state[parameter]["momentum_buffer"]
+        optimiser = {
+            f"{name}/{key}": value
             for name, parameter in self.network.named_parameters()
-            if self.sgd.state[parameter].get("momentum_buffer") is not None
+            for key, value in self.state.state[parameter].items()
+            if isinstance(value, Tensor)
         }
         return {
             "network": self.network.state_dict(),
             "average": self.average.model.state_dict(),
             "best": self.best,
-            "momentum": momentum,
+            "optimiser": optimiser,
         }
 
 
 def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
     return {name.removeprefix(f"{part}/"): t for name, t in tensors.items() if name.startswith(f"{part}/")}
+
+
+def heads_only(strategy: Strategy, step: int, head_steps: int) -> bool:
+    """Whether a step leaves the backbone alone; `lp-ft` does so for the first `head_steps`."""
+    return strategy == "freeze" or (strategy == "lp-ft" and step < head_steps)
 
 
 def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor]:

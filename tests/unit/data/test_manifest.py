@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from leco import LecoError, Ontology
-from leco.data.image_folder import image_folder
-from leco.data.manifest import Manifest, read_manifest
-from leco.data.mask_files import decode_mask
+from leco.data.importers.folders import image_folder
+from leco.data.manifest.manifest import Manifest, read_manifest
+from leco.data.masks import decode_mask
 
 
 def write_image(path: Path, seed: int = 0, size: tuple[int, int] = (6, 4)) -> Path:
@@ -410,7 +410,7 @@ def test_masks_are_looked_at_even_where_the_image_is_bad(folder, street):
 
 
 def test_features_may_be_vectors_or_rows_of_a_table(tmp_path, street):
-    from leco.data.feature_files import load_features
+    from leco.data.vectors import load_features
 
     table = np.random.default_rng(0).normal(size=(5, 3))
     np.save(tmp_path / "table.npy", table)
@@ -554,7 +554,7 @@ def test_a_folder_without_images_is_refused(tmp_path, street):
 
 
 def test_the_command_says_what_is_there_and_what_is_not(folder, street, capsys):
-    from leco.cli.data_check import check_manifest
+    from leco.cli.data import check_manifest
 
     ontology = folder / "street.yaml"
     street.save(ontology)
@@ -574,7 +574,7 @@ def test_the_command_says_what_is_there_and_what_is_not(folder, street, capsys):
 
 
 def test_the_command_takes_masks_and_folders_too(folder, street, capsys):
-    from leco.cli.data_check import check_manifest
+    from leco.cli.data import check_manifest
 
     ontology = folder / "street.yaml"
     street.save(ontology)

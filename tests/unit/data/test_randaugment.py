@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.views.randaugment import POOL, STRENGTHS, apply_each, randaugment, setting, strong, weak
 
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leco import LecoError
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.views import joint
 
 

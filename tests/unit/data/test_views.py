@@ -8,11 +8,11 @@ from torch import Tensor
 from torchvision.transforms import v2
 
 from leco import LecoError
-from leco.data.draws import Draws
+from leco.data.pictures import contact_sheet
+from leco.data.rng import Draws
 from leco.data.views import (
     VIEW_SETS,
     centre_crop_resize,
-    contact_sheet,
     cutout,
     feature_views,
     flip,

@@ -9,16 +9,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from leco.data.benchmarks import registry
-from leco.data.draws import Draws
-from leco.experiments.config import experiment
-from leco.experiments.engine import material_of
-from leco.experiments.judging import Judge
-from leco.experiments.material import make_material, normaliser
+from leco.data.rng import Draws
+from leco.dataset import make_material, normaliser
+from leco.devices import make_fabric
+from leco.evaluation.evaluate import Judge
+from leco.experiments.experiment import experiment
+from leco.experiments.grid import material_of
 from leco.experiments.networks import make_network, previous_network
-from leco.experiments.running import Machine, make_training, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.training.devices import make_fabric
+from leco.training.run import Machine, make_training, run_stage
 
 
 def planned(settings: dict[str, str], **changes: object):

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from leco import LecoError
-from leco.experiments.config import Experiment, experiment
-from leco.experiments.material import Material, make_material
+from leco.dataset import Material, make_material
+from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, run_stage
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.methods.method import ALL_METHODS
+from leco.training.run import Machine, run_stage
 
 SHORT = {"training.steps": "2", "training.evaluate_every": "1", "training.batch_size": "16"}
 
@@ -128,9 +128,9 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
 
 @pytest.mark.parametrize("method", ["ce", "lpl", "joint+fixmatch"])
 def test_every_method_sees_as_many_images_a_step(method):
-    from leco.experiments.judging import Judge
-    from leco.experiments.running import make_training
-    from leco.training.devices import make_fabric
+    from leco.devices import make_fabric
+    from leco.evaluation.evaluate import Judge
+    from leco.training.run import make_training
 
     _, material, stages = make(SHORT, method=method, strategy="scratch")
     stage, fabric = stages.periods[-1][0], make_fabric("cpu")
@@ -140,9 +140,9 @@ def test_every_method_sees_as_many_images_a_step(method):
 
 
 def test_judging_moves_no_statistics():
-    from leco.experiments.judging import Judge
+    from leco.devices import make_fabric
+    from leco.evaluation.evaluate import Judge
     from leco.experiments.networks import build_network
-    from leco.training.devices import make_fabric
 
     _, material, stages = make(SHORT | {"training.model": "wrn-10-1"}, method="ce", strategy="scratch")
     network = build_network(stages.periods[-1][0], material, pretrained=False).train()
@@ -154,7 +154,7 @@ def test_judging_moves_no_statistics():
 
 
 def test_the_model_that_was_best_on_validation_is_kept_and_not_the_last(tmp_path, monkeypatch):
-    from leco.experiments.judging import Judge
+    from leco.evaluation.evaluate import Judge
 
     seen: list[dict[str, torch.Tensor]] = []
 

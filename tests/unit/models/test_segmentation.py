@@ -5,10 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leco import LecoError, Version
-from leco.models import SegmentationNetwork, build_segmenter, high_resolution
+from leco.models import SegmentationNetwork, build_segmenter
 from leco.models.backbones import timm_model
+from leco.models.dense import trunks as high_resolution
+from leco.models.dense.ocr import CHANNELS, KEY_CHANNELS, OcrHead
 from leco.models.network import auxiliary
-from leco.models.ocr import CHANNELS, KEY_CHANNELS, OcrHead
 
 OLD = Version("v1.2", ("road", "sky", "tree"))  # a name with a dot
 NEW = Version("v2", tuple("abcde"))

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from leco import LecoError, Version
 from leco.models import build_segmenter
-from leco.models.sliding_window import sliding_window, starts
+from leco.models.dense.sliding_window import sliding_window, starts
 
 
 @pytest.fixture(scope="module")

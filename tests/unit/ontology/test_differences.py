@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import STREET
 
 from leco import LecoError, Ontology
-from leco.ontology.differences import differences, require_same
+from leco.ontology.changes import differences, require_same
 
 
 def changed(change) -> Ontology:

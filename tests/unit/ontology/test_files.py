@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.ontologies import ontologies
 
 from leco import LecoError, Ontology
-from leco.ontology import tsv
+from leco.ontology import files as tsv
 from leco.ontology.files import load, load_all
 
 V1 = "name: street\nversions:\n  - name: v1\n    classes: [road, bus, car]\n"  # lines 1 to 4

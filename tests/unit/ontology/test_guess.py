@@ -2,8 +2,7 @@
 
 import pytest
 
-from leco import Ontology
-from leco.ontology import strict_yaml
+from leco import Ontology, strict_yaml
 from leco.ontology.guess import guess, related
 from leco.ontology.schema import parse
 

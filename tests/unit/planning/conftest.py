@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 from tests.unit.planning.prepared import prepared
 
 from leco.data.benchmarks import digits
-from leco.planning import subsamples
-from leco.planning.preparing import Prepared
+from leco.planning import measure as subsamples
+from leco.planning.prepare import Prepared
 
 NEWEST, HISTORY, UNLABELLED, TEST = 120, 120, 12, 60
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
-from leco.experiments.running import Machine
-from leco.planning.preparing import Prepared, prepare
+from leco.dataset import make_material
+from leco.experiments.experiment import experiment
+from leco.planning.prepare import Prepared, prepare
+from leco.training.run import Machine
 
 
 def prepared(folder: Path, runs: Path | None = None, *, tested: bool = True, **options: Any) -> Prepared:

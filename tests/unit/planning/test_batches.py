@@ -10,10 +10,9 @@ from tests.commands import assert_refused, leco
 from tests.unit.planning.conftest import HISTORY, UNLABELLED
 
 from leco import LecoError, Ontology
-from leco.data.manifest import read_manifest
-from leco.planning.batches import make_batch, to_csv
+from leco.data.manifest.manifest import read_manifest
+from leco.planning.batches import CRITERIA, entropy, make_batch, pick, suggestions, to_csv
 from leco.planning.label_studio import DOUBT, labelling_config, read_export, tasks
-from leco.planning.picking import CRITERIA, entropy, pick, suggestions
 
 STROKES = {"loop": {"0", "6", "8", "9"}, "straight": {"1", "4", "7"}, "open-curve": {"2", "3", "5"}}
 

@@ -1,4 +1,4 @@
-from leco.planning.choice import Choice
+from leco.planning.plan import Choice
 from leco.planning.simulate import Mixture, Outcome
 
 NEW, BOTH, OLD = (

@@ -8,9 +8,8 @@ import torch
 from leco.data.benchmarks import digits
 from leco.planning.curves import SHAPES, Labels, Shape, fit_curves
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
-from leco.planning.measuring import Measured
+from leco.planning.measure import Level, Measured, draw, levels
 from leco.planning.simulate import interval
-from leco.planning.subsamples import Level, draw, levels
 
 
 def made_up(samples_of_a_class: int = 40, history: int = 200) -> Known:

@@ -12,8 +12,8 @@ from tests.brushes import brush_stream
 from tests.commands import leco
 
 from leco import Ontology
-from leco.data.manifest import read_manifest
-from leco.data.mask_files import decode_mask
+from leco.data.manifest.manifest import read_manifest
+from leco.data.masks import decode_mask
 
 WIDTH, HEIGHT = 6, 4
 CALL = ["batch", "import", "export.json", "--manifest", "labels.csv", "--ontology", "ontology.yaml"]

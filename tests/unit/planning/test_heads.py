@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from leco.data.benchmarks import digits
 from leco.planning.features import Directions
-from leco.planning.heads import fit_head, history_weight, logits
+from leco.planning.measure import fit_head, history_weight, logits
 
 
 @pytest.fixture

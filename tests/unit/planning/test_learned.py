@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests.stores import make_stages, write_stage
 
-from leco.planning.learned import Learned
+from leco.planning.features import Learned
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from PIL import Image
 from tests.commands import assert_refused, leco
 
 from leco import Ontology
-from leco.data.manifest import read_manifest
-from leco.data.mask_files import decode_mask
+from leco.data.manifest.manifest import read_manifest
+from leco.data.masks import decode_mask
 
 
 def draw(folder: Path, name: str, values: list[list[int]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.commands import assert_refused, leco
 
 from leco import LecoError
-from leco.data.table import Table
+from leco.data.manifest.table import Table
 from leco.planning.migrate import migrate
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.stores import CLASSES, make_stages, write_store
 
 from leco.data.benchmarks import NAMES
-from leco.deployment.markdown import plain
-from leco.experiments.config import Training
+from leco.experiments.experiment import Training
 from leco.experiments.relevance import USUAL, unused
+from leco.model.card import plain
 from leco.reports.details import ClassScore, Mistakes, class_scores, mistakes, mistakes_by_parent, ontology_of
 from leco.reports.formats import _tex, to_csv, to_latex, to_markdown
 from leco.reports.page import group_by_support, to_html

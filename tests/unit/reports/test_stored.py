@@ -7,7 +7,7 @@ import pytest
 from tests.stores import make_stages, write_stage, write_store
 
 from leco import LecoError
-from leco.experiments.summary import guess_metric
+from leco.experiments.store import guess_metric
 from leco.reports.listing import list_stages
 from leco.reports.stored import read_store
 

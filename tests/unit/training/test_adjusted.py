@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from leco.data.samples import InMemory
+from leco.dataset import make_material
+from leco.devices import make_fabric
 from leco.errors import LecoError
-from leco.experiments import running
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
+from leco.experiments.experiment import experiment
 from leco.experiments.networks import load_network
-from leco.experiments.running import Machine, finishing, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.models import Network, build_backbone, build_segmenter
-from leco.models.ocr import OcrHead
-from leco.models.segmentation import SegmentationNetwork
+from leco.models.dense.network import SegmentationNetwork
+from leco.models.dense.ocr import OcrHead
 from leco.ontology.ontology import Ontology
-from leco.training.adjusted import adjusted, class_counts
-from leco.training.devices import make_fabric
+from leco.training import run as running
+from leco.training.finish import adjusted, class_counts
+from leco.training.run import Machine, finishing, make_job, run_stage
 
 PETS = Ontology.from_taxonomy(
     "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]

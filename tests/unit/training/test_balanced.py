@@ -1,12 +1,12 @@
 import torch
 
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
+from leco.dataset import make_material
+from leco.devices import make_fabric
+from leco.experiments.experiment import experiment
 from leco.experiments.networks import build_network
-from leco.experiments.running import make_job
 from leco.experiments.stages import plan
-from leco.training.balanced import balance_teacher
-from leco.training.devices import make_fabric
+from leco.training.finish import balance_teacher
+from leco.training.run import make_job
 
 
 def job_with_teacher(tmp_path):

@@ -3,16 +3,16 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.data.draws import Draws
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
+from leco.data.rng import Draws
+from leco.dataset import make_material
+from leco.devices import make_fabric
+from leco.experiments.experiment import experiment
 from leco.experiments.networks import build_network
-from leco.experiments.running import Machine, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.training import frozen
-from leco.training.devices import make_fabric
 from leco.training.frozen import make_bank, number_of_views, on_features
+from leco.training.run import Machine, make_job, run_stage
 
 SETTINGS = {"training.model": "wrn-10-1", "training.steps": "60", "training.batch_size": "16"}
 

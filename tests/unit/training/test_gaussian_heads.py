@@ -2,17 +2,17 @@ import pytest
 import torch
 
 from leco import LecoClassifier, LecoError
-from leco.experiments import running
-from leco.experiments.config import experiment
-from leco.experiments.material import make_material
+from leco.dataset import make_material
+from leco.devices import make_fabric
+from leco.experiments.experiment import experiment
 from leco.experiments.networks import build_network, load_network
-from leco.experiments.running import Machine, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.methods.gaussian import gaussian_head
-from leco.training.devices import make_fabric
-from leco.training.gaussian import fit_head, with_head
+from leco.training import run as running
+from leco.training.finish import fit_head, with_head
 from leco.training.loop import DivergedError
+from leco.training.run import Machine, make_job, run_stage
 
 GAUSSIAN = {"training.head": "gaussian", "training.steps": "20", "training.evaluate_every": "10"}
 

@@ -5,16 +5,16 @@ import torch
 from torch import Tensor
 
 from leco import LecoError
+from leco.data.batches import Steps
 from leco.data.benchmarks import load
 from leco.data.periods import annotate
-from leco.data.streams import Steps
 from leco.data.views.sets import view_set
 from leco.evaluation import scores
+from leco.evaluation.evaluate import confusions
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
 from leco.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from leco.training.evaluate import confusions
 from leco.training.loop import Job, Optimisation, Training
 
 STEPS = 12

@@ -6,7 +6,7 @@ import pytest
 
 ROUNDS = """
 import resource, torch
-from leco.training.devices import keep_memory
+from leco.devices import keep_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -6,9 +6,10 @@ from torch import nn
 
 from leco import Ontology
 from leco.models import Network, build_backbone
+from leco.models.heads import hand_over
 from leco.training.averaging import Average
-from leco.training.handover import hand_over, heads_only
-from leco.training.schedules import SCHEDULES, cosine, poly
+from leco.training.loop import heads_only
+from leco.training.optimisers import SCHEDULES, cosine, poly
 
 ONTOLOGY = Ontology.from_dict(
     {

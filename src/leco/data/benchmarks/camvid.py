@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
-from leco.data.image_files import decode_image
+from leco.data.images import decode_image
 from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
-from leco.ontology.files import read_json, read_text
+from leco.io import read_json, read_text
 from leco.ontology.masks import MaskClasses, encode_mask
 from leco.ontology.ontology import Ontology
 

@@ -2,8 +2,12 @@
 
 import hashlib
 import io
+import lzma
 import pickle
+import tarfile
+import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -77,7 +81,7 @@ def fetch(root: Path) -> Path:
     from torchvision.datasets import CIFAR100
     from torchvision.datasets.utils import download_url
 
-    from leco.data.archives import unpack
+    pass
 
     new = not root.exists()
     root.mkdir(parents=True, exist_ok=True)
@@ -91,3 +95,24 @@ def fetch(root: Path) -> Path:
     for name in _MD5:
         _read(root, name)
     return root / _FOLDER
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive, whole or not at all; links, devices and paths that leave the folder are refused."""
+    try:
+        with TemporaryDirectory(dir=folder, prefix=".unpacking-") as temporary, tarfile.open(archive) as content:
+            for member in content:
+                if not (member.isfile() or member.isdir()):
+                    raise tarfile.SpecialFileError(member)
+                if member.name.startswith("/"):  # would be written below the folder, but was not meant to be
+                    raise tarfile.AbsolutePathError(member)
+                content.extract(member, temporary, filter="data")
+            for unpacked in Path(temporary).iterdir():
+                target = folder / unpacked.name
+                if target.exists():
+                    raise LecoError(f"{archive}: {target} is there already; move it away first")
+                unpacked.rename(target)
+    except tarfile.FilterError as error:
+        raise LecoError(f"{archive}: refused: {error}") from None
+    except (tarfile.TarError, EOFError, OSError, KeyError, lzma.LZMAError, zlib.error) as error:
+        raise LecoError(f"{archive}: cannot be unpacked: {error}") from None

@@ -11,7 +11,7 @@ from torch import Tensor
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
 from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
-from leco.ontology.files import read_text
+from leco.io import read_text
 from leco.ontology.ontology import Ontology
 
 _FOLDER = "cub200-features"

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, there
+from leco.data.images import middle_square
 from leco.data.samples import Files, Samples
-from leco.data.squares import middle_square
 from leco.errors import LecoError
-from leco.ontology.files import read_json, read_text
+from leco.io import read_json, read_text
 from leco.ontology.ontology import Ontology
 
 _FOLDER = "semi-inat-2021"

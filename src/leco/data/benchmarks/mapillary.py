@@ -14,12 +14,11 @@ from rich.progress import track
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, there
-from leco.data.image_files import inspect_image
+from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
 from leco.data.samples import Files, Samples
-from leco.data.squares import letterbox, letterbox_mask, letterbox_size
 from leco.errors import LecoError
-from leco.ontology.files import read_json
-from leco.ontology.infer import infer
+from leco.io import read_json
+from leco.ontology.inference import infer
 from leco.ontology.masks import MaskClasses, count_masks, encode_mask
 from leco.ontology.ontology import Ontology
 

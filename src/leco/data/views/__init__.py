@@ -1,25 +1,15 @@
 """Views (augmentation) of whole batches, on the model's device; the same sample at the same step gets the same view."""
 
-from leco.data.views.images import (
-    View,
-    centre_crop_resize,
-    cutout,
-    flip,
-    normalise,
-    pad_crop,
-    random_resized_crop,
-)
+from leco.data.views.images import View, centre_crop_resize, cutout, flip, normalise, pad_crop, random_resized_crop
 from leco.data.views.randaugment import strong, weak
 from leco.data.views.segmentation import joint
 from leco.data.views.sets import VIEW_SETS, ViewSet, feature_views, view_set
-from leco.data.views.sheet import contact_sheet
 
 __all__ = [
     "VIEW_SETS",
     "View",
     "ViewSet",
     "centre_crop_resize",
-    "contact_sheet",
     "cutout",
     "feature_views",
     "flip",

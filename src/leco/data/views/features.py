@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leco.data.draws import Draws, normal_quantiles
+from leco.data.rng import Draws, normal_quantiles
 from leco.data.views.images import check
 
 WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.errors import LecoError
 
 View = Callable[[Tensor, Draws], Tensor]

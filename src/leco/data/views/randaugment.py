@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.views.images import arange, check, cutout, pad_crop, paint, pixels
 
 LEVELS = 10  # FixMatch's m: the level is one of 1..9, and a value is that many tenths of the maximum

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leco.data.draws import Draws
-from leco.data.streams import Batch
+from leco.data.batches import Batch
+from leco.data.rng import Draws
 from leco.data.views.images import arange, check, pixels
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import Tensor
 
-from leco.data.draws import Draws
+from leco.data.rng import Draws
 from leco.data.views import features
 from leco.data.views.images import View, centre_crop_resize, cutout, flip, random_resized_crop
 from leco.data.views.randaugment import randaugment, strong, weak

@@ -1,0 +1,78 @@
+"""COCO's JSON as a source of classification: an image whose annotations all have one category is of that class."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from leco.data.importers.importer import (
+    Finder,
+    LeftOut,
+    Options,
+    Sample,
+    Source,
+    check_paths,
+    common_root,
+    entry,
+    prefix,
+    short,
+    version_names,
+)
+from leco.data.manifest.problems import Fault
+from leco.errors import LecoError
+from leco.io import read_json
+
+LARGEST_FILE = 500_000_000  # bytes; the training set of COCO 2017 has 450 MB
+_ID = (int, str)
+
+
+def read_coco(paths: Sequence[Path], options: Options) -> Source:
+    """Read one file per version; `file_name` is relative to `options.images`, or else to the file."""
+    check_paths(paths)
+    folders = [options.images or path.parent for path in paths]
+    root, versions, left_out = common_root(folders), version_names(paths), LeftOut()
+    samples = []
+    for path, folder, version in zip(paths, folders, versions, strict=True):
+        finder, start = Finder(folder), prefix(root, folder)
+        for file, label in _labels(path, version, left_out):
+            found = finder.find(file)
+            if isinstance(found, Fault):
+                left_out.add(f"{found.message} below {folder}", f"{version}: {file}")
+            else:
+                samples.append(Sample(f"{start}{found}", label, version))
+    return Source(root, versions, samples, left_out)
+
+
+def _labels(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, str]]:
+    """The file and the class of every image that has one class."""
+    content = read_json(path, LARGEST_FILE)
+    if not isinstance(content, Mapping):
+        raise LecoError(f"{path}: is not COCO's JSON, a table with images, annotations and categories")
+    categories = {c["id"]: c["name"] for c in _records(path, content, "categories", id=_ID, name=str)}
+    for name, count in Counter(categories.values()).items():
+        if count > 1:
+            raise LecoError(f"{path}: {count} categories are named {short(name)}; give them names of their own")
+    images = {image["id"]: image["file_name"] for image in _records(path, content, "images", id=_ID, file_name=str)}
+    seen: dict[int | str, set[int | str]] = defaultdict(set)
+    for note in _records(path, content, "annotations", image_id=_ID, category_id=_ID):
+        if note["image_id"] not in images:
+            left_out.add("an annotation of an image that is not listed", f"{version}: {note['image_id']}")
+        elif note["category_id"] not in categories:
+            left_out.add("an annotation of a category that is not listed", f"{version}: {note['category_id']}")
+        else:
+            seen[note["image_id"]].add(note["category_id"])
+    for image, file in images.items():
+        if len(seen[image]) == 1:
+            yield file, categories[next(iter(seen[image]))]
+        else:
+            left_out.add("several categories" if seen[image] else "no annotation", f"{version}: {file}")
+    for unused in categories.keys() - {category for of_image in seen.values() for category in of_image}:
+        left_out.add("a class without annotations", f"{version}: {categories[unused]}")
+
+
+def _records(path: Path, content: Mapping[str, Any], part: str, **kinds: Any) -> Iterator[Mapping[str, Any]]:
+    """The records of a list, each checked to have what is needed of it."""
+    for number, record in enumerate(entry(path, "it", content, part, list)):
+        for key, kind in kinds.items():
+            entry(path, f"{part}[{number}]", record, key, kind)
+        yield record

@@ -1,0 +1,150 @@
+"""Own data, from a checked manifest to what a period trains on."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leco.data.images import letterbox, letterbox_mask, letterbox_size, middle_square
+from leco.data.manifest.manifest import Manifest
+from leco.data.masks import decode_mask
+from leco.data.periods import Annotated, Part, deal, seeded
+from leco.data.samples import Column, Few, Files, InMemory, Samples
+from leco.data.vectors import load_features
+from leco.errors import LecoError
+from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL
+
+_IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
+
+
+def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
+    """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
+    lazy = lazy_samples(manifest, ontology, side)
+    if not fits_memory(manifest, ontology, side):
+        return lazy
+    labels = {version: _held(column) for version, column in lazy.labels.items()}
+    return Samples(_held(lazy.inputs), labels, None if lazy.sizes is None else _held(lazy.sizes), keeps_labels=True)
+
+
+def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
+    """Of a manifest's `lazy_samples`, read a few, spread evenly, which stand for all: to measure training with."""
+    chosen = _spread(np.arange(len(manifest)), count)
+    labels = dict(lazy.labels)
+    for version, masks in manifest.masks.items():
+        drawn = np.flatnonzero([bool(mask) for mask in masks])
+        labels[version] = _few(lazy.labels[version], _spread(drawn, count) if len(drawn) else chosen)
+    sizes = None if lazy.sizes is None else _few(lazy.sizes, chosen)
+    return Samples(_few(lazy.inputs, chosen), labels, sizes, keeps_labels=True)
+
+
+def fits_memory(manifest: Manifest, ontology: Ontology, side: int) -> bool:
+    """Whether all images, decoded, are small enough to be kept; test samples do not count, if there are others."""
+    of_pixel = 3 + 2 * len(ontology.versions) if manifest.masks else 3
+    count = int((manifest.split != "test").sum()) or len(manifest)
+    return manifest.kind == "features" or count * side * side * of_pixel <= _IN_MEMORY
+
+
+def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
+    """The samples of a manifest: features at once, files only when they are asked for."""
+    paths = [manifest.root / path for path in manifest.inputs]
+    labels: dict[str, Column] = {}
+    for version in ontology.versions:
+        if manifest.masks:
+            drawn = manifest.masks.get(version.name, ("",) * len(manifest))
+            of_samples = [manifest.root / mask if mask else Path() for mask in drawn]
+            labels[version.name] = Files(of_samples, partial(_mask_or_none, side=side))
+        else:
+            given = manifest.labels.get(version.name)
+            known = torch.full((len(manifest),), NO_LABEL) if given is None else torch.from_numpy(given)
+            labels[version.name] = InMemory(known)
+    if manifest.kind == "features":
+        features = torch.from_numpy(load_features(manifest.root, manifest.inputs))
+        return Samples(InMemory(features), labels, keeps_labels=True)
+    if not manifest.masks:
+        return Samples(Files(paths, partial(middle_square, side=side)), labels, keeps_labels=True)
+    images, sizes = (Files(paths, partial(read, side=side)) for read in (letterbox, letterbox_size))
+    return Samples(images, labels, sizes, keeps_labels=True)
+
+
+def _held(column: Column) -> Column:
+    return column.held() if isinstance(column, Files) else column
+
+
+def _few(column: Column, chosen: Tensor) -> Column:
+    return Few(column.read(chosen), len(column)) if isinstance(column, Files) else column
+
+
+def _spread(among: NDArray[np.int64], count: int) -> Tensor:
+    """At most so many of some indices, evenly spread."""
+    places = np.linspace(0, len(among) - 1, min(count, len(among))).round().astype(np.int64)
+    return torch.from_numpy(among[places])
+
+
+def _mask_or_none(path: Path, side: int) -> Tensor:
+    if path == Path():
+        return torch.full((side, side), NO_LABEL, dtype=torch.int16)
+    return letterbox_mask(decode_mask(path), side)
+
+
+def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Annotated:
+    """What a model of the ontology's newest version may learn from; `ontology.until` gives earlier periods.
+
+    Every training sample counts once, with its newest label; samples without any are history, too. Samples of a later
+    period, or labelled in later versions only, are not there yet. Without a `val` split, a fifth of the samples with
+    newest labels is held out, in proportion to their classes.
+    """
+    newest = _newest_label(manifest, ontology)
+    period = len(ontology.versions) - 1
+    there = (manifest.period <= period) & (newest > _LATER)
+    train = (manifest.split == "train") & there
+    parts = [
+        Part(version.name, torch.from_numpy(np.flatnonzero(train & (newest == position))))
+        for position, version in enumerate(ontology.versions)
+    ]
+    unlabelled = Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(train & (newest == NO_LABEL))))
+    if not len(parts[-1].indices):
+        raise LecoError(f"no training sample is labelled in {ontology.newest.name}")
+    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & there & (newest == period)))
+    if not len(held_out):
+        parts[-1], held_out = _hold_out(parts[-1], manifest, seed)
+    history = tuple(part for part in (*parts[:-1], unlabelled) if len(part.indices))
+    return Annotated(parts[-1], history, Part(ontology.newest.name, held_out))
+
+
+def own_test(manifest: Manifest, ontology: Ontology) -> Part:
+    """The test samples that have a label of the ontology's newest version."""
+    newest = _newest_label(manifest, ontology)
+    chosen = (manifest.split == "test") & (newest == len(ontology.versions) - 1)
+    return Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(chosen)))
+
+
+_LATER = -2  # has labels, but only of versions that this ontology does not have yet
+
+
+def _newest_label(manifest: Manifest, ontology: Ontology) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """For every sample, the position of the newest version it has a label of; -1 for none, -2 for later ones only."""
+    labelled = manifest.labelled()
+    known = [version.name for version in ontology.versions]
+    newest = np.full(len(manifest), NO_LABEL, dtype=np.int64)
+    for version, has_label in labelled.items():
+        if version not in known:
+            newest[has_label] = _LATER
+    for position, version in enumerate(known):
+        if version in labelled:
+            newest[labelled[version]] = position
+    return newest
+
+
+def _hold_out(part: Part, manifest: Manifest, seed: int) -> tuple[Part, Tensor]:
+    strata = torch.zeros(len(part.indices), dtype=torch.int64)
+    if part.version in manifest.labels:
+        strata = torch.from_numpy(manifest.labels[part.version])[part.indices]
+    size = max(1, len(strata) // 5)
+    kept, held_out = deal(strata, [len(strata) - size, size], seeded(seed))
+    if not len(kept):
+        raise LecoError(f"one sample labelled in {part.version} is too few to train on and to validate with")
+    return Part(part.version, part.indices[kept]), part.indices[held_out]

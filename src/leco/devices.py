@@ -1,0 +1,191 @@
+"""The device, precision and processes of a run, through Lightning Fabric."""
+
+import ctypes
+import inspect
+import logging
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from leco.errors import LecoError, nearest
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "bf16-mixed"]  # 16 bits of the other kind need a scaler, one more state to keep
+
+
+@lru_cache(maxsize=1)
+def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
+    """One device, or, under `torchrun`, one for each of its processes."""
+    if device not in get_args(Device):
+        raise LecoError(f"{device!r} is no device{nearest(device, get_args(Device))}")
+    device = _resolved(device)
+    check_precision(device, precision)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    processes, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    fabric = Fabric(
+        accelerator=device,
+        devices=here,
+        num_nodes=processes // here,
+        precision=precision,
+        strategy=DDPStrategy(**_without_broadcast()) if processes > 1 else "auto",
+    )
+    fabric.launch()
+    return fabric
+
+
+def _without_broadcast() -> dict[str, Any]:
+    """The option that turns off copying buffers: BatchNorm's statistics are shared as they are made (see below)."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+
+
+def keep_memory() -> None:
+    """Have the C library keep the memory that tensors leave, which the next step asks for again.
+
+    Given back to the system, it comes back page by page, each cleared anew: a step of WRN-28-2 is 1.03 to 1.08 times
+    as fast without (docs/explanation/performance.md), at the same peak. The setting is the whole process's, so it is made for
+    runs only, not where `leco` is a guest. Only glibc has it.
+    """
+    if sys.platform != "linux" or not hasattr(library := ctypes.CDLL(None), "mallopt"):
+        return
+    trim_threshold, mmap_threshold = -1, -3  # as malloc.h numbers them
+    library.mallopt(trim_threshold, 2**31 - 1)
+    library.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc takes; larger tensors come and go
+
+
+def _resolved(device: str) -> str:
+    """The device that `auto` means here; a missing one is refused."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise LecoError("this machine has no GPU that torch can use; say cpu or auto")
+    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def check_precision(device: str, precision: Precision) -> None:
+    """Refuse what the device cannot do, before it kills the process."""
+    if precision == "bf16-mixed" and device == "cpu" and not bfloat16_works():
+        raise LecoError("bfloat16 does not work on this CPU (a trial in another process failed); say 32-true")
+
+
+@lru_cache(maxsize=1)
+def bfloat16_works() -> bool:
+    """Try bfloat16 in a child process: some virtual machines report AMX, then die of an illegal instruction."""
+    trial = (
+        "import torch\n"
+        "x = torch.randn(8, 16, 32, 32, requires_grad=True)\n"
+        "with torch.autocast('cpu', dtype=torch.bfloat16):\n"
+        "    y = torch.nn.Linear(32, 64)(torch.nn.Conv2d(16, 32, 3, padding=1)(x)).float().square().mean()\n"
+        "y.backward()\n"
+        "assert x.grad.isfinite().all()\n"
+    )
+    child = subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False, timeout=120)
+    return child.returncode == 0
+
+
+def place(network: nn.Module, device: torch.device) -> nn.Module:
+    """Move a network to a device; on a CPU, its channels are kept side by side, which it convolves faster.
+
+    A step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/explanation/performance.md). On GPUs it was not measured.
+    """
+    network.to(device)
+    return network.to(memory_format=torch.channels_last) if device.type == "cpu" else network
+
+
+def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
+    """Let BatchNorm see the samples of all processes, so that several give what one would."""
+    if device.type == "cuda":
+        from timm.layers.norm_act import convert_sync_batchnorm
+
+        converted: nn.Module = convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        return converted
+    for name, child in network.named_children():
+        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d) and type(child).__module__ == nn.BatchNorm1d.__module__:
+            network.add_module(name, SharedBatchNorm.of(child))
+        elif isinstance(child, nn.modules.batchnorm._BatchNorm):
+            kind = type(child).__name__
+            raise LecoError(f"statistics of {kind} cannot be shared by processes on a CPU; train in one process")
+        else:
+            share_statistics(child, device)
+    return network
+
+
+class _OverAll(torch.autograd.Function):
+    """The sum over all processes; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return _OverAll.forward(_, gradient.contiguous())
+
+
+def _over_all(values: Tensor) -> Tensor:
+    total: Tensor = _OverAll.apply(values)
+    return total
+
+
+class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """BatchNorm over the samples of all processes, on any device (torch's own needs GPUs)."""
+
+    @classmethod
+    def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> "SharedBatchNorm":
+        """The same layer, shared."""
+        shared = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        shared.weight, shared.bias = norm.weight, norm.bias
+        shared.running_mean, shared.running_var = norm.running_mean, norm.running_var
+        shared.num_batches_tracked = norm.num_batches_tracked
+        return shared.train(norm.training)
+
+    def _check_input_dim(self, x: Tensor) -> None: ...
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, c, ...) -> (n, c, ...), in float32 at least."""
+        if not self.training:
+            return super().forward(inputs)
+        x = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
+        over = [dim for dim in range(x.dim()) if dim != 1]
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        count = _over_all(x.new_tensor(x.numel() / x.shape[1]))
+        mean = _over_all(x.sum(dim=over)) / count
+        centred = x - mean.view(shape)
+        variance = _over_all(centred.square().sum(dim=over)) / count
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        with torch.no_grad():
+            momentum = 0.0 if self.momentum is None else self.momentum
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(variance * count / (count - 1), momentum)
+        normalised = centred * (variance.view(shape) + self.eps).rsqrt()
+        if self.affine:
+            normalised = normalised * self.weight.view(shape) + self.bias.view(shape)
+        return normalised.to(inputs.dtype)
+
+
+def check_shares(batch_size: int) -> None:
+    """Refuse a batch that the processes of `torchrun` could not share equally."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if batch_size // 2 % processes:
+        fits = -(-batch_size // (2 * processes)) * 2 * processes
+        raise LecoError(
+            f"training.batch_size: {processes} processes cannot share half a batch of {batch_size} equally; say {fits}"
+        )
+
+
+def seed_dropout(seed: int) -> None:
+    """What `torch.manual_seed` does, without the half a millisecond it takes to note where it was called from."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)

@@ -1,0 +1,104 @@
+"""How far a model's confidence can be trusted: what it was sure of on validation, and how often it was right.
+
+An answer backs off: of the versions whose likeliest class reaches a threshold, the newest is answered with; if none
+does, the one that is surest. The accuracy of such answers is that of the same procedure on the validation samples.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from leco.model.description import MOST_RECORDS, UNITS, Record
+from leco.ontology.version import NO_LABEL
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leco.ontology.ontology import Ontology
+
+
+_FEWEST = 50  # answers that an accuracy is measured on, if there are so many
+_KNOWN = {"1": 1, "0": 0}
+
+
+def likeliest(probs_nc: "Tensor", ontology: "Ontology", version: str) -> "tuple[Tensor, Tensor]":
+    """The likeliest class of a version, and its probability, from probabilities over the newest classes."""
+    confidence, index = ontology.transition(ontology.newest.name, version).project(probs_nc).max(dim=1)
+    return confidence, index
+
+
+def spread(indices: "Tensor") -> "Tensor":
+    """As many of some samples as are kept, evenly chosen."""
+    import torch
+
+    if len(indices) <= MOST_RECORDS:
+        return indices
+    return indices[torch.linspace(0, len(indices) - 1, MOST_RECORDS).long()]
+
+
+def record(confidence: "Tensor", answers: "Tensor", true: "Tensor") -> Record:
+    """Write down answers, as compactly as is useful; only what has no known label (-1) is neither right nor wrong."""
+    right = (answers == true).long().masked_fill(true == NO_LABEL, -1)
+    marks = {1: "1", 0: "0", -1: "-"}
+    levels = (confidence.double() * UNITS).floor().clamp(0, UNITS).long()
+    return Record(
+        confidence=" ".join(map(str, levels.tolist())), right="".join(marks[value] for value in right.tolist())
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    """How often answers like one held on validation."""
+
+    accuracy: float
+    count: int
+
+
+def level_of(confidences: Sequence[float], threshold: float) -> tuple[int, bool]:
+    """The version to answer with, given the confidence at each (oldest first), and whether it reaches the threshold.
+
+    >>> level_of([0.95, 0.8], 0.9)
+    (0, True)
+    >>> level_of([0.6, 0.5], 0.9)
+    (0, False)
+    >>> level_of([0.08, 0.85], 0.9)  # what is likely here had no name in the older version
+    (1, False)
+    """
+    for level in range(len(confidences) - 1, -1, -1):
+        if confidences[level] >= threshold:
+            return level, True
+    return confidences.index(max(confidences)), False  # of equals, the oldest
+
+
+class Reliability:
+    """The accuracy of answers that back off at one threshold."""
+
+    def __init__(self, calibration: Mapping[str, Record], versions: Sequence[str], threshold: float) -> None:
+        groups: dict[tuple[int, bool], list[tuple[float, int]]] = {}
+        if all(version in calibration for version in versions):
+            records = [calibration[version] for version in versions]
+            columns = [zip(found.confidences, found.right, strict=True) for found in records]
+            for sample in zip(*columns, strict=True):
+                confidences = [confidence for confidence, _ in sample]
+                level, reached = level_of(confidences, threshold)
+                if sample[level][1] in _KNOWN:
+                    groups.setdefault((level, reached), []).append((confidences[level], _KNOWN[sample[level][1]]))
+        self.tables = {key: _table(sorted(answers)) for key, answers in groups.items()}
+
+    def of(self, level: int, reached: bool, confidence: float) -> Held | None:
+        """How often answers of this level, and about this sure, were right; None if there were none."""
+        if (level, reached) not in self.tables:
+            return None
+        edges, held = self.tables[level, reached]
+        return held[max(0, bisect_right(edges, confidence) - 1)]
+
+
+def _table(answers: Sequence[tuple[float, int]]) -> tuple[list[float], list[Held]]:
+    """Answers, sorted by confidence, in groups of at least fifty: where each begins, and how often it was right."""
+    number = max(1, len(answers) // _FEWEST)
+    bounds = [round(part * len(answers) / number) for part in range(number + 1)]
+    parts = [answers[start:stop] for start, stop in pairwise(bounds)]
+    held = [Held(sum(right for _, right in part) / len(part), len(part)) for part in parts]
+    return [part[0][0] for part in parts], held

@@ -1,0 +1,217 @@
+"""Many experiments over one store: what they need, what they share, and the processes that train it."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from leco.dataset import Material, make_material
+from leco.errors import LecoError, nearest
+from leco.experiments.experiment import Experiment, Training
+from leco.experiments.remote import Remote, is_url, local_path
+from leco.experiments.stages import Plan, Stage, plan
+from leco.experiments.store import Store
+from leco.training.run import Machine, run_stage, stoppable
+
+_ATTEMPTS = 3  # of a stage whose process was killed
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The distinct stages of several experiments, in an order they can run in."""
+
+    plans: tuple[Plan, ...]  # one for each experiment
+    stages: dict[str, Stage]  # by fingerprint
+    needed_by: dict[str, Experiment]  # one of the experiments that need it
+    wanted: int  # stages that would be trained if none were shared
+
+    @classmethod
+    def of(cls, experiments: Sequence[Experiment], root: Path) -> "Graph":
+        """Plan all experiments; benchmarks are below the folder `root`."""
+        plans = tuple(plan(experiment, material_of(experiment, root)) for experiment in experiments)
+        stages: dict[str, Stage] = {}
+        needed_by: dict[str, Experiment] = {}
+        for experiment, planned in zip(experiments, plans, strict=True):
+            for stage in planned.stages:
+                stages.setdefault(stage.fingerprint, stage)
+                needed_by.setdefault(stage.fingerprint, experiment)
+        return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans))
+
+    def missing(self, runs: str | Path) -> list[str]:
+        """What is not trained yet in a store, which may be at an address."""
+        if is_url(runs):
+            there = set(Remote(str(runs)).complete())
+            return [name for name in self.stages if name not in there]
+        store = Store(local_path(runs))
+        return [name for name in self.stages if store.result(name) is None]
+
+    def needs(self, name: str) -> list[str]:
+        """The stages that must be complete before this one."""
+        return [stage.fingerprint for stage in needed(self.stages[name])]
+
+    def followers(self, name: str) -> list[str]:
+        """The stages that need one, directly or through others."""
+        found = {name: None}
+        for other in self.stages:
+            if found.keys() & set(self.needs(other)):
+                found[other] = None
+        return list(found)[1:]
+
+
+def needed(stage: Stage) -> list[Stage]:
+    """The stages that one starts from, or learns from."""
+    return [*stage.previous, *([stage.teacher] if stage.teacher else [])]
+
+
+@dataclass
+class Progress:
+    """The state of a grid: which stages wait, run, are done, failed, or cannot run because another failed."""
+
+    graph: Graph
+    waiting: dict[str, None]
+    running: dict[str, float] = field(default_factory=dict)  # since when, of the monotonic clock
+    done: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # and why
+    skipped: list[str] = field(default_factory=list)
+
+    def start(self, most: int) -> Iterable[str]:
+        """Take up to `most` stages whose needs are met."""
+        unfinished = self.waiting.keys() | self.running.keys()
+        free = [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
+        for name in free[:most]:
+            del self.waiting[name]
+            self.running[name] = time.monotonic()
+            yield name
+
+    def finish(self, name: str, problem: str | None = None) -> None:
+        """Note how a stage ended; what needs one that failed is skipped."""
+        self.running.pop(name, None)
+        if problem is None:
+            self.done.append(name)
+            return
+        self.failed[name] = problem
+        for follower in self.graph.followers(name):
+            if follower in self.waiting:
+                del self.waiting[follower]
+                self.skipped.append(follower)
+
+
+def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
+    """Train what is missing in `jobs` processes, yielding first, and after each stage.
+
+    A stage that fails stops only its followers.
+    """
+    progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
+    yield progress
+    attempts: dict[str, int] = {}
+    suspects: set[str] = set()  # one of them killed its process; each goes on alone, so that the others are not blamed
+    while progress.waiting:
+        with _workers(jobs) as pool:
+            tasks: dict[Future[None], str] = {}
+            while progress.waiting or tasks:
+                for name in progress.start((1 if suspects else jobs) - len(tasks)):
+                    attempts[name] = attempts.get(name, 0) + 1
+                    tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device)] = name
+                finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
+                problems = {task: task.exception() for task in finished}
+                if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
+                    suspects = _put_back(progress, tasks.values(), attempts, runs)
+                    yield progress
+                    break
+                for task, problem in problems.items():
+                    if isinstance(problem, KeyboardInterrupt):
+                        raise problem
+                    suspects.discard(tasks[task])
+                    progress.finish(tasks.pop(task), None if problem is None else str(problem))
+                    yield progress
+
+
+def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
+    """After a worker was killed: what was running, and is not complete, goes first, where it was."""
+    missing = set(progress.graph.missing(runs))
+    again: dict[str, None] = {}
+    for name in names:
+        progress.running.pop(name, None)
+        if name not in missing:
+            progress.finish(name)
+        elif attempts[name] < _ATTEMPTS:
+            again[name] = None
+        else:
+            progress.finish(name, f"its process was killed {_ATTEMPTS} times: out of memory?")
+    progress.waiting = again | progress.waiting
+    return set(again)
+
+
+def _workers(jobs: int) -> ProcessPoolExecutor:
+    threads = max(1, cores() // jobs)
+    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
+
+
+def cores() -> int:
+    """The cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _enter_worker(threads: int, parent: int) -> None:
+    torch.set_num_threads(threads)
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)  # killed: nobody would take the result
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def train(experiment: Experiment, name: str, root: Path, runs: str | Path, device: str) -> None:
+    """Train one stage of an experiment in this process; what it needs is complete in the store."""
+    material = material_of(experiment, root)
+    planned = plan(experiment, material)
+    stage = next((s for s in planned.stages if s.fingerprint == name), None)
+    if stage is None:
+        raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
+    with stoppable() as stop:
+        machine, remote = Machine(device, stop=stop), Remote(str(runs)) if is_url(runs) else None
+        if remote is not None:
+            remote.fetch(other.fingerprint for other in needed(stage))
+            remote.fetch_checkpoint(name)
+            machine = replace(machine, saved=remote.put_checkpoint)
+        store = Store(local_path(runs)) if remote is None else remote.store
+        run_stage(stage, material, store, machine, lambda *_: None, planned.may_diverge(stage))
+        if remote is not None:
+            remote.put(name)
+
+
+def material_of(experiment: Experiment, root: Path) -> Material:
+    """What an experiment trains on, loaded once for all that share it."""
+    said = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
+    weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
+    return _material(Experiment(**{name: getattr(experiment, name) for name in said}, training=weights), root)
+
+
+@lru_cache(maxsize=8)
+def _material(experiment: Experiment, root: Path) -> Material:
+    return make_material(experiment, root)
+
+
+Engine = Callable[[Graph, Path, str | Path, int, str], Iterator[Progress]]
+
+
+def engine_of(name: str) -> Engine:
+    """An engine by name."""
+    if name == "ray":
+        from leco.experiments.ray import run_on_ray
+
+        return run_on_ray
+    if name != "local":
+        raise LecoError(f"{name!r} is no engine{nearest(name, ('local', 'ray'))}")
+    return run_locally

@@ -1,0 +1,52 @@
+"""Stages as tasks of a Ray cluster: one that is running (RAY_ADDRESS), or one on this machine."""
+
+import logging
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from leco.errors import LecoError, first_line
+from leco.experiments.grid import Graph, Progress, train
+from leco.experiments.remote import is_url, local_path
+
+_RETRIES = 3  # of a task whose worker died: it goes on from the stage's last checkpoint
+
+
+def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
+    """Train what is missing, one task per stage, yielding first, and after each.
+
+    The data must be in the same folder everywhere, and the store on shared storage: a folder, or an address.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise LecoError("--engine ray needs ray; install it with: pip install 'leco[ray]'") from None
+
+    address = os.environ.get("RAY_ADDRESS")
+    alone = None if address else jobs
+    start = partial(ray.init, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        start(address=address, num_cpus=alone)
+    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+        where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
+        raise LecoError(f"{where}: {first_line(error)}") from None
+    try:
+        task = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=1 if device == "cuda" else 0)(train)
+        progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
+        yield progress
+        tasks: dict[object, str] = {}
+        root, runs = root.resolve(), runs if is_url(runs) else local_path(runs).resolve()
+        while progress.waiting or tasks:
+            for name in progress.start(len(progress.waiting)):
+                tasks[task.remote(graph.needed_by[name], name, root, runs, device)] = name
+            finished, _ = ray.wait(list(tasks), num_returns=1)
+            name = tasks.pop(finished[0])
+            try:
+                ray.get(finished[0])
+                progress.finish(name)
+            except ray.exceptions.RayError as error:
+                progress.finish(name, str(error).strip().splitlines()[-1])
+            yield progress
+    finally:
+        ray.shutdown()

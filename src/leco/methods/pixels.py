@@ -1,0 +1,288 @@
+"""Losses of very many samples (pixels), a block at a time: only the logits are kept for the backward pass.
+
+`F.cross_entropy` holds up to three more tensors of the size of the logits; this holds their gradient, and one block.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from leco.methods.losses import Reduction, check_shapes, evidence_nll, in_full, kept, reduce, soft_pseudo_nll
+from leco.methods.method import Refine
+from leco.methods.refine import agrees, condition
+from leco.ontology.evidence import UNLABELLED, Evidence
+
+LARGE = 2**27  # numbers in a block: large, so that threads seldom wait for each other
+SMALL = 2**21  # where a block is gone over many times, it should stay in the cache of a CPU
+At = tuple[slice, ...]  # which samples and, of large ones, which part of their first trailing dimension
+Losses = Callable[[Tensor, At], Tensor]
+Targets = Callable[[Tensor, At], tuple[Tensor, Tensor | None]]
+
+
+def blocks(shape: Sequence[int], size: int) -> Iterator[At]:
+    """Cut (n, c, ...) into about equal parts of at most `size` numbers, where that can be: whole samples, or stripes.
+
+    >>> list(blocks((3, 5), size=10))
+    [(slice(0, 2, None),), (slice(2, 4, None),)]
+    >>> list(blocks((1, 5, 4, 8), size=100))
+    [(slice(0, 1, None), slice(0, 2, None)), (slice(0, 1, None), slice(2, 4, None))]
+    """
+    samples, *trailing = shape[0], *shape[2:]
+    sample = math.prod(shape[1:])
+    if sample <= size or not trailing:
+        step = max(1, size // max(1, sample))
+        yield from ((slice(start, start + step),) for start in range(0, samples, step))
+        return
+    step = -(-trailing[0] // -(-sample // size))
+    for number in range(samples):
+        for start in range(0, trailing[0], step):
+            yield slice(number, number + 1), slice(start, start + step)
+
+
+def block(values_nc: Tensor, at: At) -> Tensor:
+    """A view of one block of (n, c, ...)."""
+    return values_nc[(at[0], slice(None), *at[1:])]
+
+
+def blockwise_nll(logits_nc: Tensor, losses: Losses, targets: Targets, size: int = LARGE) -> Tensor:
+    """A loss of each sample, (n, ...), whose gradient is that of cross-entropy: ``softmax(z) - target``.
+
+    From the log-probabilities of a block, `losses` makes the losses, and `targets` the probabilities that they should
+    be: of all classes, or of the classes that it names as well, the others being zero.
+    """
+    nll: Tensor = _BlockwiseNLL.apply(logits_nc, losses, targets, size)
+    return nll
+
+
+class _BlockwiseNLL(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_nc: Tensor, losses: Losses, targets: Targets, size: int) -> Tensor:
+        ctx.save_for_backward(logits_nc)
+        ctx.targets, ctx.size = targets, size
+        dtype = torch.promote_types(logits_nc.dtype, torch.float32)
+        nll = logits_nc.new_empty((logits_nc.shape[0], *logits_nc.shape[2:]), dtype=dtype)
+        for at, log_probs in _log_probs(logits_nc, size):
+            nll[at] = losses(log_probs, at)
+        return nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
+        (logits_nc,) = ctx.saved_tensors
+        gradient = torch.empty_like(logits_nc)
+        for at, log_probs in _log_probs(logits_nc, ctx.size):
+            target, classes = ctx.targets(log_probs, at)
+            probs = log_probs.exp_()
+            if classes is None:
+                probs -= target
+            else:
+                probs.scatter_add_(1, classes, -target)
+            torch.mul(probs, slope[at].unsqueeze(1), out=block(gradient, at))
+        return gradient, None, None, None
+
+
+def _log_probs(logits_nc: Tensor, size: int) -> Iterator[tuple[At, Tensor]]:
+    """The log-probabilities of each block, each overwriting those before: fresh memory costs as much as the maths."""
+    memory: Tensor | None = None
+    for at in blocks(logits_nc.shape, size):
+        logits = in_full(block(logits_nc, at))
+        if memory is None or memory.shape != logits.shape:
+            memory = logits.new_empty(logits.shape)
+        yield at, torch.log_softmax(logits, dim=1, out=memory)
+
+
+_SPARSE = 8  # looking up single classes pays if no label leaves more than one class in eight
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Log-likelihoods of k distinct labels: of all classes, or of the m that each label leaves possible."""
+
+    rows: Tensor  # (n, ...) row ids
+    column: Tensor  # (num_rows,) where the evidence of a row id is
+    loglik: Tensor  # (c or m, k)
+    classes: Tensor | None  # (m, k), or None for all; spare places repeat a class and have -inf
+    informative: Tensor  # (k,) whether the label rules anything out
+
+    @classmethod
+    def dense(cls, rows: Tensor, evidence: Evidence) -> "Lookup":
+        """Look up all classes."""
+        distinct, column = _distinct(rows, evidence)
+        loglik = evidence.gather(distinct).T.contiguous()
+        return cls(rows, column, loglik, None, (loglik != 0).any(dim=0))
+
+    @classmethod
+    def sparse(cls, rows: Tensor, evidence: Evidence) -> "Lookup":
+        """Look up possible classes, if they are few; else all."""
+        distinct, column = _distinct(rows, evidence)
+        start = evidence.starts[distinct]
+        count = evidence.starts[distinct + 1] - start
+        most = max(1, int(count.max()))
+        if most > max(1, evidence.num_classes // _SPARSE):
+            return cls.dense(rows, evidence)
+        number = torch.arange(most, device=rows.device).unsqueeze(1)
+        real = number < count
+        entry = (start + number).where(real, start).clamp(max=len(evidence.classes) - 1)
+        loglik = evidence.loglik[entry].where(real, -torch.inf)
+        loglik[0, UNLABELLED] = 0.0  # all are possible; as nothing is made of it, one will do
+        return cls(rows, column, loglik, evidence.classes[entry], distinct != UNLABELLED)
+
+    @property
+    def labelled(self) -> Tensor:
+        """Whether the label of each sample, (n, ...), rules anything out."""
+        return self.informative[self.column[self.rows]]
+
+    def at(self, at: At) -> tuple[Tensor, Tensor | None]:
+        """Log-likelihoods of a block of samples, (n, c or m, ...), and of which classes they are."""
+        column = self.column[self.rows[at]]
+        return _spread(self.loglik, column), None if self.classes is None else _spread(self.classes, column)
+
+
+def _distinct(rows: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
+    """Row ids that occur, and "unlabelled"; and the place of each among them."""
+    occurs = torch.bincount(rows.reshape(-1), minlength=len(evidence)) > 0  # no sorting: there may be millions
+    occurs[UNLABELLED] = True
+    return occurs.nonzero().squeeze(1), occurs.cumsum(0) - 1
+
+
+def _spread(table: Tensor, column: Tensor) -> Tensor:
+    """Columns of a table (m, k) for samples (n, ...): (n, m, ...)."""
+    samples, trailing = column.shape[0], column.shape[1:]
+    index = column.reshape(samples, 1, math.prod(trailing)).expand(-1, len(table), -1)
+    return table.expand(samples, -1, -1).gather(2, index).view(samples, len(table), *trailing)
+
+
+FEW = 2**16  # logits: of these, going block by block takes longer than it saves
+
+
+def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none") -> Tensor:
+    """`evidence_nll` of labels by their row ids (n, ...): eq. 1 for newest labels, eq. 7 for older ones.
+
+    Takes no longer than `F.cross_entropy`, and half its memory (`benchmarks/pixel_losses.py`). The gradient itself
+    cannot be differentiated.
+
+    >>> from leco import Ontology
+    >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+    >>> evidence = Ontology.from_dict({"versions": [{"name": k, "classes": v} for k, v in history.items()]}).evidence()
+    >>> label_nll(torch.zeros(3, 3), evidence.ids(["dog", "cat", ""], version="v1"), evidence).exp()
+    tensor([1.5000, 3.0000, 1.0000])
+    """
+    _check_rows(logits_nc, rows, evidence)
+    if logits_nc.numel() <= FEW:
+        return evidence_nll(logits_nc, evidence.gather(rows), reduction)
+    label = Lookup.sparse(rows, evidence)
+
+    def joint(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
+        loglik, classes = label.at(at)
+        return (log_probs if classes is None else log_probs.gather(1, classes)) + loglik, classes
+
+    def losses(log_probs: Tensor, at: At) -> Tensor:
+        possible, _ = joint(log_probs, at)
+        # logsumexp in other words: torch.exp is slow where it underflows, as it does for impossible classes.
+        return possible.log_softmax(dim=1).amax(dim=1) - possible.amax(dim=1)
+
+    def targets(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
+        possible, classes = joint(log_probs, at)
+        return possible.softmax(dim=1), classes
+
+    size = SMALL if label.classes is None and logits_nc.device.type == "cpu" else LARGE
+    nll = blockwise_nll(logits_nc, losses, targets, size)
+    return reduce(nll.where(label.labelled, 0.0).clamp(min=0), label.labelled, reduction)
+
+
+def label_nlls(given: Sequence[tuple[Tensor, Tensor]], evidence: Evidence) -> list[Tensor]:
+    """`label_nll` of several logits and row ids: of few together, since every operation on little takes as long."""
+    if len(given) < 2 or sum(logits.numel() for logits, _ in given) > FEW:
+        return [label_nll(logits, rows, evidence) for logits, rows in given]
+    logits, rows = (torch.cat(parts) for parts in zip(*given, strict=True))
+    return list(torch.split(label_nll(logits, rows, evidence), [len(rows) for _, rows in given]))
+
+
+class Guess(NamedTuple):
+    """The pseudo-label of each sample, (n, ...)."""
+
+    labels: Tensor  # the likeliest class
+    confidence: Tensor  # its probability
+    agrees: Tensor  # whether the class that was likeliest before conditioning is possible given the label
+
+
+@torch.no_grad()
+def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = "plain") -> Guess:
+    """Pseudo-labels (section 6.2 of the paper): `condition`, if `refine` is ``"cond"``, and `agrees`.
+
+    >>> from leco import Ontology
+    >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+    >>> evidence = Ontology.from_dict({"versions": [{"name": k, "classes": v} for k, v in history.items()]}).evidence()
+    >>> guess(torch.tensor([[2.0, 0.0, 9.0]]), evidence.ids(["dog"], "v1"), evidence, refine="cond")
+    Guess(labels=tensor([0]), confidence=tensor([0.8808]), agrees=tensor([False]))
+    """
+    _check_rows(logits_nc, rows, evidence)
+    if logits_nc.numel() <= FEW:
+        return _guess(logits_nc, evidence.gather(rows), refine)
+    label = Lookup.dense(rows, evidence)
+    guesses = Guess(
+        torch.empty_like(rows, dtype=torch.int64),
+        torch.empty_like(rows, dtype=in_full(logits_nc[:0]).dtype),
+        torch.empty_like(rows, dtype=torch.bool),
+    )
+    for at in blocks(logits_nc.shape, SMALL):
+        for whole, part in zip(guesses, _guess(block(logits_nc, at), label.at(at)[0], refine), strict=True):
+            whole[at] = part
+    return guesses
+
+
+def soft_guess_nll(
+    logits_nc: Tensor,
+    guess_logits_nc: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    refine: Refine = "plain",
+    keep: Tensor | None = None,
+    ignore: Tensor | None = None,
+    reduction: Reduction = "none",
+) -> Tensor:
+    """`soft_pseudo_nll` with the probabilities, conditioned if so refined, that another network's logits stand for.
+
+    They are made twice, in the forward and in the backward pass, rather than kept.
+    """
+    _check_rows(logits_nc, rows, evidence)
+    check_shapes(logits_nc, guess_logits_nc)
+    others = guess_logits_nc.detach()
+    if logits_nc.numel() <= FEW:
+        probs_nc = _probs(others, evidence.gather(rows), refine)
+        return soft_pseudo_nll(logits_nc, probs_nc, keep, ignore, reduction)
+    label = Lookup.dense(rows, evidence)
+
+    def targets(_: Tensor, at: At) -> tuple[Tensor, None]:
+        return _probs(block(others, at), label.at(at)[0], refine), None
+
+    def losses(log_probs: Tensor, at: At) -> Tensor:
+        probs, _ = targets(log_probs, at)
+        return -(log_probs.masked_fill_(probs == 0, 0.0) * probs).sum(dim=1)  # 0 log 0 is 0
+
+    nll = blockwise_nll(logits_nc, losses, targets, SMALL)
+    counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
+    return reduce(kept(kept(nll, counted), keep), counted, reduction)
+
+
+def _guess(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Guess:
+    confidence, labels = _probs(logits_nc, loglik_nc, refine).max(dim=1)
+    return Guess(labels, confidence, agrees(logits_nc, loglik_nc))
+
+
+def _probs(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Tensor:
+    return condition(logits_nc, loglik_nc) if refine == "cond" else in_full(logits_nc).softmax(dim=1)
+
+
+def _check_rows(logits_nc: Tensor, rows: Tensor, evidence: Evidence) -> None:
+    expected = (logits_nc.shape[0], evidence.num_classes, *logits_nc.shape[2:])
+    if logits_nc.shape != expected or rows.shape != (expected[0], *expected[2:]):
+        raise ValueError(
+            f"logits of shape {tuple(logits_nc.shape)} do not fit row ids of shape {tuple(rows.shape)} "
+            f"and {evidence.num_classes} classes"
+        )

@@ -1,0 +1,1 @@
+"""A trained model: predict, evaluate, upgrade, export, save and load."""

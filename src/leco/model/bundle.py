@@ -1,0 +1,188 @@
+"""A bundle: a folder that holds a model and all that is needed to use it, and nothing that could be executed.
+
+| file | holds |
+|---|---|
+| `bundle.json` | what the model takes, answers and comes from (`description.py`) |
+| `ontology.yaml` | the versions it knows |
+| `model.safetensors` | its weights |
+| `metrics.json` | how good it was on validation and test, at every version |
+| `README.md` | all of this for people (`card.py`) |
+"""
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leco.data.manifest.checks import look
+from leco.errors import LecoError
+from leco.io import write_bytes, write_text
+from leco.model.card import card
+from leco.model.description import (
+    DESCRIPTION,
+    METRICS,
+    Description,
+    Metrics,
+    check_window,
+    put_aside,
+    read_description,
+    read_metrics,
+    standing,
+)
+from leco.ontology.files import load, to_yaml
+from leco.ontology.ontology import Ontology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from leco.models.network import AnyNetwork
+
+
+ONTOLOGY, WEIGHTS, CARD = "ontology.yaml", "model.safetensors", "README.md"
+FILES = (DESCRIPTION, ONTOLOGY, WEIGHTS, METRICS, CARD)
+_NEEDED = FILES[:-1]  # people may have changed, or dropped, what is for them
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A bundle that was read and found whole; its weights are read when they are asked for."""
+
+    folder: Path
+    description: Description
+    ontology: Ontology
+    metrics: Metrics
+
+    def network(self) -> "AnyNetwork":
+        """The model itself, ready to predict."""
+        from leco.model.weights import load_network
+
+        return load_network(self.folder / WEIGHTS, self.description, self.ontology)
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with the weights, and with what is done to inputs before them."""
+        with (self.folder / WEIGHTS).open("rb") as file:
+            weights = hashlib.file_digest(file, "sha256").hexdigest()
+        inputs = (self.description.mean, self.description.std, self.description.trained)
+        return hashlib.sha256(f"{weights} {inputs}".encode()).hexdigest()[:16]
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Read a bundle, looking at nothing outside its folder; what is not as it should be is refused."""
+    folder = standing(folder)
+    if not folder.is_dir():
+        raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'there is no such bundle'}")
+    _, faults = look(folder, _NEEDED)
+    for name, fault in faults.items():
+        raise LecoError(f"{folder}: is no whole bundle: {name}: {fault.message}")
+    description = read_description(folder)
+    ontology = load(folder / ONTOLOGY)
+    if ontology.fingerprint != description.ontology:
+        raise LecoError(
+            f"{folder / ONTOLOGY}: was changed after the model was trained: its fingerprint is {ontology.fingerprint}, "
+            f"not {description.ontology}; `leco upgrade` makes a bundle for another ontology"
+        )
+    if description.versions != tuple(version.name for version in ontology.versions):
+        raise LecoError(f"{folder / DESCRIPTION}: does not name the versions of {ONTOLOGY}, in their order")
+    if unknown := set(description.evaluated) - set(ontology.newest.handles):
+        raise LecoError(f"{folder / DESCRIPTION}: evaluated: {min(unknown)!r} is no class of {ontology.newest.name}")
+    if description.window is not None and description.side is not None:
+        try:
+            check_window(description.side, description.window, len(ontology.newest))
+        except LecoError as error:
+            raise LecoError(f"{folder / DESCRIPTION}: {error}") from None
+    return Bundle(folder, description, ontology, read_metrics(folder))
+
+
+def check_target(target: Path, task: str, source: Path | None = None) -> None:
+    """Refuse to write a bundle where something else is: only one for the same task is replaced, and not its source."""
+    if source is not None and source.resolve() in (target.resolve(), *target.resolve().parents):
+        raise LecoError(f"{target}: is the bundle to start from, which stays as it is; name another folder")
+    if target.exists() and not target.is_dir():
+        raise LecoError(f"{target}: is a file; a bundle is a folder")
+    there = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
+    if not there:
+        return
+    other = ""
+    with suppress(LecoError):
+        other = read_description(target).task
+    strangers = [name for name in there if name not in FILES]
+    if not other or strangers:
+        what = f"holds {strangers[0]!r}, which is" if strangers else "is"
+        raise LecoError(f"{target}: {what} no bundle, and is left alone; name a new folder")
+    if other != task:
+        raise LecoError(f"{target}: holds a bundle for {other}, not {task}; name a new folder")
+
+
+def write_bundle(
+    target: Path,
+    description: Description,
+    ontology: Ontology,
+    weights: "Mapping[str, Tensor]",
+    metrics: Metrics,
+) -> None:
+    """Write a bundle beside its place, and put it there when it is whole."""
+    from safetensors.torch import save
+
+    check_target(target, description.task)
+    target = target.resolve()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=".leco-", dir=target.parent))
+    except OSError as error:
+        raise LecoError(f"{target}: cannot be written: {error.strerror}") from None
+    try:
+        write_text(made / DESCRIPTION, description.write())
+        write_text(made / ONTOLOGY, to_yaml(ontology.to_dict()))
+        write_bytes(made / WEIGHTS, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
+        write_text(made / METRICS, metrics.write())
+        write_text(made / CARD, card(description, ontology, metrics))
+        made.chmod(0o777 & ~_umask())  # temporary folders are for their owner alone
+        _put(made, target)
+    finally:
+        _remove(made)
+
+
+def _put(made: Path, target: Path) -> None:
+    """Rename a folder into its place; what was there is removed when the new one stands.
+
+    For a moment, or for good if the process is killed in it, there is none in that place: readers find the old one.
+    """
+    old = put_aside(target)
+    try:
+        if target.exists():
+            _remove(old)  # what another process could not remove, though the new one stood already
+            target.rename(old)
+        try:
+            made.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        with suppress(LecoError):
+            _remove(old)
+    except OSError as error:
+        raise LecoError(f"{target}: cannot be written: {error.strerror}") from None
+
+
+def _remove(folder: Path) -> None:
+    """Remove a bundle, and nothing that is none of its files."""
+    if folder.is_dir():
+        try:
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
+        except OSError as error:
+            raise LecoError(f"{folder}: cannot be removed: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

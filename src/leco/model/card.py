@@ -1,0 +1,167 @@
+"""The README of a bundle: what a model is, in words, for those who did not train it."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from leco.model.description import Description, Metrics
+from leco.ontology.ontology import Ontology
+
+_MOST_CLASSES = 100  # that are listed
+_WEAKEST = 5
+_WHAT = {
+    "classification": "says which class an image shows",
+    "features": "says which class a vector of features belongs to",
+    "segmentation": "says which class each pixel of an image shows",
+}
+_METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
+
+
+def card(description: Description, ontology: Ontology, metrics: Metrics) -> str:
+    """Everything that `bundle.json` and `metrics.json` say, as Markdown."""
+    lines = [
+        f"# {plain(description.name)}: {plain(description.newest)}",
+        "",
+        f"A model that {_WHAT[description.task]}, made with leco {plain(description.leco)}.",
+        "",
+        *_answers(description, ontology),
+        *_data(description),
+        *_training(description),
+        *_scores(description, metrics),
+        *_limits(description, metrics),
+        *_use(description),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _answers(description: Description, ontology: Ontology) -> Iterator[str]:
+    name, newest = plain(ontology.name), plain(description.newest)
+    yield "## What it answers"
+    yield ""
+    yield f"The classes of {newest}, the newest version of the ontology *{name}* that it knows; and those of older"
+    yield "versions, whose probabilities are the sums of what became of them."
+    yield ""
+    rows = []
+    for version in ontology.versions:
+        listed = ", ".join(plain(handle) for handle in version.handles[:_MOST_CLASSES])
+        rows.append([plain(version.name), f"{listed}{', …' * (len(version) > _MOST_CLASSES)}", f"{len(version):,}"])
+    yield from table(["version", "classes", "number"], 2, rows)
+    yield ""
+    if description.trained != description.newest:
+        yield f"**It was trained for {plain(description.trained)} and upgraded since**: it tells apart what"
+        yield f"{plain(description.trained)} told apart. Classes that came from one class are equally likely until it"
+        yield f"is trained on labels of {newest} (`leco run experiment.yaml --start` this folder)."
+        yield ""
+
+
+def _data(description: Description) -> Iterator[str]:
+    yield "## Data"
+    yield ""
+    rows = [[f"trained on, {_labelled(name)}", f"{count:,}"] for name, count in description.samples.items()]
+    rows += [[plain(name), f"{count:,}"] for name, count in description.held_out.items()]
+    yield from table(["samples", "number"], 1, rows)
+    yield ""
+
+
+def _labelled(name: str) -> str:
+    return "unlabelled" if name == "unlabelled" else f"labelled in {plain(name)}"
+
+
+def _training(description: Description) -> Iterator[str]:
+    config = description.training
+    settings = config.get("training") if isinstance(config.get("training"), dict) else {}
+    assert isinstance(settings, dict)
+    yield "## Training"
+    yield ""
+    known = {
+        "method": config.get("method"),
+        "strategy": config.get("strategy"),
+        "model": description.model,
+        "steps": settings.get("steps"),
+        "samples a step": settings.get("batch_size"),
+        "learning rate": ", ".join(map(str, settings.get("learning_rate") or [])) or None,
+        "seed": config.get("seed"),
+        "head": "Gaussian classes" if settings.get("head") == "gaussian" else None,
+        "logit adjustment": settings.get("adjust") or None,
+    }
+    yield from (f"- {name}: {plain(str(value))}" for name, value in known.items() if value is not None)
+    yield ""
+    yield "All settings are in `bundle.json`."
+    yield ""
+
+
+def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
+    yield "## Scores"
+    yield ""
+    rows = []
+    for part, scores in (("validation", metrics.validation), ("test", metrics.test)):
+        for version, found in (scores or {}).items():
+            values = ["-" if value is None else f"{100 * value:.1f}" for value in (found.macc, found.miou)]
+            rows.append([part, plain(version), *values, f"{found.count:,}"])
+    if not rows:
+        yield "It was never evaluated."
+        yield ""
+        return
+    unit = "pixels" if description.task == "segmentation" else "samples"
+    yield from table(["part", "version", "mAcc, %", "mIoU, %", f"n, {unit}"], 2, rows)
+    yield ""
+    if metrics.validation:
+        yield f"The step was chosen by {_METRICS[description.metric]} on validation; every class counts the same."
+    if description.trained != description.newest:
+        yield "Measured before the upgrade."
+    yield ""
+
+
+def _limits(description: Description, metrics: Metrics) -> Iterator[str]:
+    yield "## Limits"
+    yield ""
+    yield "- It gives one of its classes to whatever it is shown, also to what is none of them."
+    yield "- Its scores hold for samples like those it was tested with."
+    found = (metrics.test or metrics.validation or {}).get(description.newest)
+    if found:
+        kind = "iou" if description.task == "segmentation" else "accuracy"
+        seen = [(getattr(row, kind) or 0.0, row) for row in found.per_class if row.support]
+        weakest = ", ".join(
+            f"{plain(row.name)} ({100 * value:.0f} %, n {row.support:,})"
+            for value, row in sorted(seen, key=lambda pair: pair[0])[:_WEAKEST]
+        )
+        if weakest:
+            yield f"- Weakest classes of {plain(description.newest)}: {weakest}."
+        if found.absent:
+            absent = ", ".join(plain(name) for name in found.absent[:_MOST_CLASSES])
+            yield f"- Never tested: {absent}."
+    if not metrics.test:
+        yield "- There was no test set."
+    yield ""
+
+
+def _use(description: Description) -> Iterator[str]:
+    oldest = description.versions[0]
+    shown = oldest if oldest.isalnum() else "VERSION"
+    yield "## Use"
+    yield ""
+    if description.task == "segmentation":
+        yield "    leco predict . images/ -o masks/"
+    else:
+        inputs = "vectors.npy" if description.task == "features" else "images/"
+        yield f"    leco predict . {inputs} --top 3 -o answers.csv"
+        yield f"    leco predict . {inputs} --version {shown}       # what clients of that version understand"
+    yield "    leco evaluate . labels.csv"
+    yield "    leco upgrade . --ontology new.yaml -o ../upgraded"
+    yield "    leco export . --onnx -o model.onnx"
+    yield ""
+    yield "Nothing in this folder is executed when it is loaded."
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, within one line.
+
+    >>> print(plain("a|b *c*"))
+    a\\|b \\*c\\*
+    """
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(text.split()))
+
+
+def table(headings: Sequence[str], labels: int, rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose first columns are labels and the others numbers; its cells are Markdown already."""
+    rule = ["---"] * labels + ["---:"] * (len(headings) - labels)
+    return [f"| {' | '.join(row)} |" for row in ([plain(heading) for heading in headings], rule, *rows)]

@@ -1,0 +1,204 @@
+"""`LecoClassifier`: fit and predict, as scikit-learn has them, on labels of any version of an ontology."""
+
+import reprlib
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor
+
+from leco.data.views.features import unit_length
+from leco.errors import LecoError
+from leco.evaluation import predict_at
+from leco.experiments.experiment import Procedure, spell_out
+from leco.methods.method import Method
+from leco.model.fitting import at_most_ten, material_of, train
+from leco.model.labels import Labels, as_column, as_ontology, plain_labels, read_labels
+from leco.models.backbones import HEAD_ALONE
+from leco.ontology.transition import Transition
+from leco.ontology.version import NO_LABEL
+
+_FLOATS = (np.float64, np.float32)
+_AT_ONCE = 8_192  # samples that are predicted together
+
+
+class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for the newest version of an ontology, learned from labels of every version.
+
+    `ontology` is an `Ontology`, a file or a dictionary that describes one, or None: then the labels themselves are the
+    classes, as for any other classifier. The other parameters are described in docs/how-to/estimator.md. Everything happens in
+    memory, on the CPU, and follows from the data and `random_state`.
+
+    After `fit` there are `classes_` (of the newest version, sorted), `ontology_`, `network_`, `scaler_` (None unless
+    features are standardised), `n_features_in_` and, where the features came with names, `feature_names_in_`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> LecoClassifier(steps=100).fit(X, y).score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        ontology: Any = None,
+        *,
+        method: str = "lpl",
+        model: str = "linear",
+        strategy: str = "finetune",
+        head_start: bool = False,
+        steps: int = 500,
+        learning_rate: float | None = None,
+        weight_decay: float = 1e-3,
+        batch_size: int = 128,
+        threshold: float = 0.95,
+        balance: bool = False,
+        head: str = "trained",
+        adjust: float = 0.0,
+        standardise: bool = True,
+        random_state: Any = 0,
+    ) -> None:
+        self.ontology = ontology
+        self.method = method
+        self.model = model
+        self.strategy = strategy
+        self.head_start = head_start
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.threshold = threshold
+        self.balance = balance
+        self.head = head
+        self.adjust = adjust
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, versions: Any = None) -> Self:
+        """Learn from samples (n, d), and labels given in `versions`: one for each, one for all, or the newest.
+
+        Labels are names, ids or indices of classes of their version; None, NaN or "" where there is none.
+        """
+        procedure = self._procedure()
+        features, labels = self._read(X, y, versions)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            scaler = StandardScaler().fit(features) if self.standardise else None
+            scaled, normalise = _scaled(features, scaler)
+        if not scaled.float().isfinite().all():
+            raise LecoError(
+                f"features of up to {np.abs(features).max():g} are too large to be scaled; divide them first"
+            )
+        network = train(procedure, material_of(scaled.float(), normalise, labels))
+        self.scaler_, self.ontology_ = scaler, labels.ontology
+        # In double precision a prediction does not depend on what else is predicted in the same call.
+        self.network_ = network.double().requires_grad_(False)
+        self._spelled = labels.spelled
+        self.classes_ = self.classes_at()
+        return self
+
+    def predict(self, X: Any, version: str | None = None) -> NDArray[Any]:
+        """The likeliest class of a version (the newest, if none is named), in the words that `fit` was given.
+
+        Probabilities of the newest classes are added up through the ontology. Where classes that had no name yet are
+        likelier, together, than any that had one, the answer is "" (or -1).
+        """
+        probs, transition = self._probs(X), self._transition(version)
+        predicted: NDArray[Any] = self._spelled[transition.old.name][predict_at(probs, transition).numpy()]
+        return predicted
+
+    def predict_proba(self, X: Any, version: str | None = None) -> NDArray[np.float64]:
+        """Probabilities of the classes of a version, a column for each of `classes_at(version)`.
+
+        They sum to less than one where newer classes had no name in that version yet.
+        """
+        probs, transition = self._probs(X), self._transition(version)
+        projected: NDArray[np.float64] = transition.project(probs).numpy()
+        return projected[:, np.argsort(self._names(transition))]
+
+    def classes_at(self, version: str | None = None) -> NDArray[Any]:
+        """The classes of a version, sorted, as scikit-learn has them."""
+        return np.sort(self._names(self._transition(version)))
+
+    def score(self, X: Any, y: Any, version: str | None = None, sample_weight: Any = None) -> float:
+        """The share of samples whose class of a version is predicted; samples without a label are left out."""
+        check_is_fitted(self)
+        check_consistent_length(X, y, sample_weight)
+        predicted = self.predict(X, version)
+        if self.ontology is None:
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        name = self._transition(version).old.name
+        indices = self.ontology_[name].encode(as_column(y))
+        labelled = indices != NO_LABEL
+        if not labelled.any():
+            raise LecoError(f"no sample has a label of {name}: there is nothing to score")
+        weight = None if sample_weight is None else np.asarray(sample_weight)[labelled]
+        true = self._spelled[name][indices]
+        return float(accuracy_score(true[labelled], predicted[labelled], sample_weight=weight))
+
+    def _procedure(self) -> Procedure:
+        """What is asked for, checked."""
+        for name in ("head_start", "balance", "standardise"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise LecoError(f"{name}: must be True or False, not {reprlib.repr(getattr(self, name))}")
+        settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "head", "adjust")
+        own = {name: getattr(self, name) for name in settings}
+        usual = 0.5 if self.model in HEAD_ALONE else 0.05  # docs/lab-book/log.md
+        rate = usual if self.learning_rate is None else self.learning_rate
+        own |= {"learning_rate": rate, "evaluate_every": self.steps}
+        values = {name: getattr(self, name) for name in ("method", "strategy", "head_start")}
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            procedure = Procedure.model_validate(values | {"seed": seed, "training": own})
+        except ValidationError as error:
+            raise LecoError(spell_out(error.errors()[0]).removeprefix("training.")) from None
+        if len(procedure.training.learning_rate) > 1:
+            raise LecoError(f"learning_rate: say one, not {rate!r}; GridSearchCV chooses between several")
+        heads = procedure.head_start or Method.parse(procedure.method).coarse == "joint"
+        if procedure.training.model in HEAD_ALONE and not heads:  # nothing to take over: no earlier period is trained
+            return procedure.model_copy(update={"strategy": "scratch"})
+        return procedure
+
+    def _read(self, X: Any, y: Any, versions: Any) -> tuple[NDArray[Any], Labels]:
+        if self.ontology is None:
+            if versions is not None:
+                raise LecoError("`versions` are of an ontology; give one to LecoClassifier")
+            features, plain = validate_data(self, X, y, dtype=_FLOATS)
+            return features, plain_labels(plain)
+        ontology = as_ontology(self.ontology)
+        features = validate_data(self, X, None if y is None else "no_validation", dtype=_FLOATS)
+        labels = as_column(y)
+        check_consistent_length(features, labels)
+        return features, read_labels(labels, versions, ontology)
+
+    @torch.no_grad()
+    def _probs(self, X: Any) -> Tensor:
+        """Probabilities (n, c) of the newest classes."""
+        check_is_fitted(self)
+        features, normalise = _scaled(validate_data(self, X, reset=False, dtype=_FLOATS), self.scaler_)
+        newest = self.ontology_.newest.name
+        logits = [self.network_(normalise(part.double()))[newest] for part in torch.split(features, _AT_ONCE)]
+        return torch.cat(logits).softmax(dim=1)
+
+    def _transition(self, version: str | None) -> Transition:
+        check_is_fitted(self, "ontology_")
+        newest = self.ontology_.newest.name
+        if not isinstance(version, str | None):
+            raise LecoError(f"version: must be the name of one, not {version!r}")
+        return self.ontology_.transition(newest, newest if version is None else version)
+
+    def _names(self, transition: Transition) -> NDArray[Any]:
+        return self._spelled[transition.old.name][: len(transition.old)]
+
+
+def _scaled(features: NDArray[Any], scaler: StandardScaler | None) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Features that views can be made of, and what is done to the views."""
+    if scaler is None:
+        return torch.from_numpy(np.array(features)), unit_length  # a copy: torch warns of arrays that are read-only
+    return torch.from_numpy(scaler.transform(features)), at_most_ten

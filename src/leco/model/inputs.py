@@ -1,0 +1,182 @@
+"""What a model is shown: files read a batch at a time, so that any number of them takes the same memory."""
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leco.data import images as image_files
+from leco.data import vectors as vector_files
+from leco.data.images import middle_square
+from leco.data.input_files import Given, given_files
+from leco.data.manifest.checks import look, normalise
+from leco.data.manifest.problems import Fault, Problem
+from leco.data.manifest.table import ENDINGS, stream_cells
+from leco.data.vectors import inspect_features, load_features, parse_features
+from leco.errors import LecoError
+from leco.model.description import Description
+
+_HEADER = 1_000_000  # bytes
+_REMEMBERED = 100_000  # names of a manifest
+_AT_ONCE = 50_000_000  # numbers of a batch
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some samples that could be read, and what is wrong with those that could not."""
+
+    names: list[str]
+    inputs: Tensor  # (n, c, h, w) uint8 or (n, d) float
+    problems: list[str] = field(default_factory=list)
+
+
+def batches(arguments: Sequence[str], description: Description, size: int, root: Path | None = None) -> Iterator[Batch]:
+    """Read all that is named: images, or, for a model of features, vectors; what manifests name lies below `root`."""
+    if description.task == "features":
+        yield from _vector_batches(arguments, description.shape[0], root)
+        return
+    files, size = image_paths(arguments, root), at_once(description, size)
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
+        while some := list(islice(files, size)):
+            yield _stacked(some, pool.map(lambda found: _read(found, description), some))
+
+
+def at_once(description: Description, size: int) -> int:
+    """How many samples are taken at a time: `size`, or fewer if they are large."""
+    return max(1, min(size, _AT_ONCE // math.prod(description.shape)))
+
+
+def _read(found: Given | LecoError, description: Description) -> Tensor | LecoError:
+    if isinstance(found, LecoError):
+        return found
+    try:
+        return read_image(found.path, description)
+    except LecoError as error:
+        return error
+
+
+def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoError]) -> Batch:
+    names, images, problems = [], [], []
+    for found, image in zip(files, read, strict=True):
+        if isinstance(image, LecoError) or isinstance(found, LecoError):
+            problems.append(str(image))
+        else:
+            names.append(str(found.path))
+            images.append(image)
+    return Batch(names, torch.stack(images) if images else torch.empty(0), problems)
+
+
+def read_image(path: Path, description: Description) -> Tensor:
+    """An image as a model for classification takes it, before it is normalised: (c, h, w) uint8."""
+    assert description.side is not None
+    channels, height, width = description.shape
+    pixels = middle_square(path, description.side)
+    top, left = (description.side - height) // 2, (description.side - width) // 2
+    pixels = pixels[:, top : top + height, left : left + width]
+    return pixels if channels == 3 else pixels.float().mean(dim=0, keepdim=True).round().byte()
+
+
+def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[Given | LecoError]:
+    """The images that are named: by themselves, or by a manifest with a column `image`."""
+    for argument in arguments:
+        if _is_table(Path(argument)):
+            yield from _listed(Path(argument), "image", root)
+        else:
+            yield from given_files([argument], image_files.SUFFIXES)
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and path.is_file()
+
+
+def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
+    """The files that a manifest names, below the root or its own folder.
+
+    A file counts once, whatever labels it has, unless very many others come in between: memory does not grow.
+    """
+    folder = root or path.parent
+    nothing = True
+    recent: set[int] = set()
+    older: set[int] = set()
+    for cell in stream_cells(path, column):
+        nothing = False
+        if isinstance(cell, Problem):
+            yield LecoError(f"{path}: {cell}")
+            continue
+        row, value = cell
+        if hash(value) in recent or hash(value) in older:
+            continue
+        if len(recent) == _REMEMBERED:
+            recent, older = set(), recent
+        recent.add(hash(value))
+        if not value:
+            yield LecoError(f"{path}: row {row}: {column} is empty")
+            continue
+        parsed = parse_features(value) if column == "features" else (value, None)
+        file = parsed if isinstance(parsed, Fault) else normalise(parsed[0])
+        fault = file if isinstance(file, Fault) else look(folder, [file])[1].get(file)
+        if isinstance(file, Fault) or fault is not None:
+            assert fault is not None
+            yield LecoError(f"{path}: {value}: {fault.message}{fault.remedy()}")
+        else:
+            of_table = "" if isinstance(parsed, Fault) or parsed[1] is None else f"#{parsed[1]}"
+            yield Given(folder / f"{file}{of_table}", f"{file}{of_table}")
+    if nothing:
+        yield LecoError(f"{path}: there are no rows")
+
+
+def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[Batch]:
+    for argument in arguments:
+        path = Path(argument)
+        if _is_table(path) and _is_manifest(path):
+            yield from _referred(path, width, root)
+            continue
+        for found in given_files([argument], vector_files.SUFFIXES):
+            if isinstance(found, LecoError):
+                yield Batch([], torch.empty(0), [str(found)])
+                continue
+            try:
+                for part in vector_files.vector_blocks(found.path, str(found.path), width):
+                    yield Batch([], torch.empty(0), [str(part)]) if isinstance(part, LecoError) else _finite(*part)
+            except LecoError as error:
+                yield Batch([], torch.empty(0), [str(error)])
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a table names features; a CSV may also hold the numbers themselves."""
+    if path.suffix.lower() != ".csv":
+        return True
+    with path.open("rb") as file:
+        first = file.readline(_HEADER).decode("utf-8-sig", errors="replace")
+    return "features" in [cell.strip().strip('"') for cell in first.split(",")]
+
+
+def _referred(path: Path, width: int, root: Path | None) -> Iterator[Batch]:
+    """The vectors that a manifest names."""
+    files, folder = _listed(path, "features", root), root or path.parent
+    while some := list(islice(files, 512)):
+        problems = [str(found) for found in some if isinstance(found, LecoError)]
+        references = [found.name for found in some if isinstance(found, Given)]
+        faults = inspect_features(folder, references, lambda done, total: None, width)
+        problems += [f"{path}: {reference}: {fault.message}" for reference, fault in faults.items()]
+        good = [reference for reference in references if reference not in faults]
+        vectors = load_features(folder, good) if good else np.empty((0, width), dtype=np.float32)
+        yield Batch(good, torch.from_numpy(vectors), problems)
+
+
+def _finite(names: list[str], block: NDArray[np.float32]) -> Batch:
+    """Keep the vectors whose numbers are numbers."""
+    finite = [bool(row.all()) for row in np.isfinite(block)]
+    problems = [f"{name}: holds NaN or infinity" for name, good in zip(names, finite, strict=True) if not good]
+    kept = [name for name, good in zip(names, finite, strict=True) if good]
+    return Batch(kept, torch.from_numpy(block[finite]), problems)

@@ -1,0 +1,125 @@
+"""Label maps that a model made, as images: class indices, with a palette for people."""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from PIL import Image
+
+from leco.data.images import channels_first, decode_image, scaled
+from leco.data.input_files import Given
+from leco.data.manifest.checks import normalise
+from leco.data.manifest.problems import Fault
+from leco.data.masks import MOST_IN_BYTES, encode_mask
+from leco.data.pictures import palette
+from leco.errors import LecoError
+from leco.io import write_bytes
+from leco.model.inputs import image_paths
+from leco.model.predictor import Predictor, label_map
+from leco.ontology.version import Version
+
+
+def write_masks(
+    predictor: Predictor, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
+) -> Iterator[LecoError | None]:
+    """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
+    _check_apart(arguments, root, folder)
+    written: set[int] = set()
+    for found in image_paths(arguments, root):
+        if isinstance(found, LecoError):
+            yield found
+            continue
+        try:
+            name = _mask_name(found.name)
+            if hash(name) in written:
+                raise LecoError(
+                    f"{found.path}: its mask {name} would replace that of another image; rename one of them"
+                )
+            content = mask_of(predictor, found.path, version)
+            write_bytes(_place(folder, name), content)
+        except LecoError as error:
+            yield error
+            continue
+        written.add(hash(name))
+        yield None
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Where a mask is written, with the folders it needs; links that somebody put there are not followed."""
+    target = folder / name
+    inside = Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(folder))
+    if target.is_symlink() or not inside:
+        raise LecoError(f"{target}: is, or is below, a link, which is not written through; name another folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LecoError(f"{target.parent}: cannot be made: {error.strerror}") from None
+    return target
+
+
+def mask_of(predictor: Predictor, path: Path, version: str) -> bytes:
+    """The PNG of one image."""
+    pixels = decode_image(path)
+    side = predictor.description.side
+    assert side is not None
+    probs = predictor.pixel_probs(channels_first(scaled(pixels, side))[None])
+    labels = label_map(probs, predictor.ontology, version, *pixels.shape[:2])
+    return encode(labels.numpy(), predictor.ontology[version])
+
+
+def encode(labels: NDArray[Any], version: Version) -> bytes:
+    """A label map as PNG: 8 bits and coloured, or 16 bits where there are too many classes for that."""
+    file = io.BytesIO()
+    image = Image.fromarray(encode_mask(labels, len(version)))
+    if len(version) <= MOST_IN_BYTES:
+        colours = palette(len(version))
+        unused = [0, 0, 0] * (256 - len(colours))
+        image.putpalette([*colours[:-1].flatten().tolist(), *unused, *colours[-1].tolist()])
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> None:
+    """Refuse a folder for masks where one could replace an image, before any is written."""
+    place = os.path.realpath(folder)
+    sources = [os.path.realpath(argument) for argument in arguments if Path(argument).is_dir()]
+    apart = not any(Path(place).is_relative_to(source) for source in sources)
+    there: dict[tuple[int, int], Path] = {}  # files that masks would take the place of
+    for image in _given(arguments, root):
+        apart = apart and os.path.realpath(_base(image)) != place
+        with suppress(LecoError):
+            target = folder / _mask_name(image.name)
+            if target.exists():
+                there[_identity(target)] = target
+    if not apart:
+        raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
+    for image in _given(arguments, root) if there else ():
+        if taken := there.get(_identity(image.path)):
+            raise LecoError(f"{taken}: is one of the images, and a mask would replace it; name another folder")
+
+
+def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:
+    return (image for image in image_paths(arguments, root) if isinstance(image, Given))
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What makes a file the same under all its names."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _base(found: Given) -> Path:
+    """The folder that an image is named below."""
+    return Path(str(found.path)[: -len(found.name)] or ".")
+
+
+def _mask_name(name: str) -> str:
+    """Where the mask of an image goes, below the folder of masks and never outside it."""
+    below = normalise(name)
+    if isinstance(below, Fault):
+        raise LecoError(f"{name}: {below.message}")
+    return Path(below).with_suffix(".png").as_posix()

@@ -1,0 +1,59 @@
+"""Registries: things that settings name, and that a user's own module may add to."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from leco.errors import LecoError, nearest
+
+_Entry = TypeVar("_Entry")
+
+
+class Registry(Mapping[str, _Entry], Generic[_Entry]):
+    """Entries by name. `register` is a decorator; a name that is not registered is refused with the closest one.
+
+    >>> schedules: Registry[Callable[[int, int], float]] = Registry("schedule")
+    >>> @schedules.register("constant")
+    ... def constant(step: int, steps: int) -> float:
+    ...     return 1.0
+    >>> schedules["constant"](3, 10)
+    1.0
+    >>> schedules["constnat"]
+    Traceback (most recent call last):
+    leco.errors.LecoError: 'constnat' is not a registered schedule; did you mean 'constant'?
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, _Entry] = {}
+        self._modules: dict[str, str] = {}
+
+    def register(self, name: str) -> Callable[[_Entry], _Entry]:
+        """Add what is decorated under a name; registering a name again replaces it only from the same module."""
+
+        def add(entry: _Entry) -> _Entry:
+            module = str(getattr(entry, "__module__", "") or "")
+            if name in self._entries and self._modules[name] != module:
+                raise LecoError(f"the {self.kind} {name!r} is already registered by {self._modules[name]}")
+            self._entries[name], self._modules[name] = entry, module
+            return entry
+
+        return add
+
+    def __getitem__(self, name: str) -> _Entry:
+        if name not in self._entries:
+            raise LecoError(f"{name!r} is not a registered {self.kind}{nearest(name, self._entries)}")
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def module(self, name: str) -> str:
+        """The module outside `leco` that registered a name; empty for `leco`'s own."""
+        found = self._modules.get(name, "")
+        return "" if found.split(".")[0] == "leco" else found

@@ -1,0 +1,328 @@
+"""All settings of a training, in parts; `experiment.yaml` nests them alike: `training.optimiser.learning_rate`.
+
+Each part is frozen, keyword-only, and handed whole to the code that uses it. Nothing here imports torch.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from leco.methods.method import Method
+
+Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a scaler, one more state to keep
+
+
+def _as_list(value: Any) -> Any:
+    """One learning rate, several, or text with commas between them."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value if isinstance(value, list | tuple) else [value]
+
+
+LearningRates = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_as_list), Field(min_length=1)
+]
+
+
+class Part(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def used_by(self, method: "Method", strategy: str) -> Self:
+        """Return the part with every setting that this method and strategy ignore at its default.
+
+        So stages that differ in nothing but unused settings are the same stage.
+        """
+        return self.reset(*self.ignored(method, strategy))
+
+    def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
+        """Names of the settings that make no difference to this method and strategy."""
+        return ()
+
+    def reset(self, *names: str) -> Self:
+        """Return the part with some settings at their defaults."""
+        return self.model_copy(update={name: type(self).model_fields[name].default for name in names})
+
+
+class NetworkSettings(Part):
+    """The network, and the weights it starts from."""
+
+    backbone: str = "wrn-28-2"
+    """Name of a backbone: `wrn-DEPTH-WIDTH`, any model of timm's, or `linear`, `roots` and `mlp` for feature vectors."""
+
+    pretrained: bool = False
+    """Start from timm's pretrained weights."""
+
+    norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
+    """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
+
+    precision: Precision = "32-true"
+    """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
+
+    def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
+        """A network that continues from a previous one loads no other weights."""
+        return () if strategy == "scratch" else ("pretrained",)
+
+
+class OptimiserSettings(Part):
+    """The optimiser and its learning-rate schedule."""
+
+    name: str = "sgd"
+    """A registered optimiser: `sgd` or `adamw`."""
+
+    learning_rate: LearningRates = (0.06,)
+    """Initial learning rate. Of several, each period keeps the one that is best on validation."""
+
+    finetune_learning_rate: LearningRates | None = None
+    """Learning rates of periods that start from the previous one, if they differ."""
+
+    weight_decay: Annotated[float, Field(ge=0, le=1e6)] = 5e-4
+    """Weight decay."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of `sgd`; the first beta of `adamw`."""
+
+    nesterov: bool = False
+    """Nesterov momentum for `sgd`."""
+
+    schedule: str = "cosine"
+    """A registered learning-rate schedule: `cosine` (FixMatch's) or `poly` (HRNet's)."""
+
+    @model_validator(mode="after")
+    def _momentum_for_nesterov(self) -> Self:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+
+class AverageSettings(Part):
+    """The exponential moving average of the weights, which is what is evaluated."""
+
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of the average; 0 turns it off."""
+
+    warm_up: bool = True
+    """Let the decay grow from 0.1 over the first steps."""
+
+    norm: bool = False
+    """Average BatchNorm's statistics along with the weights instead of taking those of the last steps."""
+
+
+class BatchSettings(Part):
+    """How long a period is trained, and on how many samples a step."""
+
+    steps: Annotated[int, Field(ge=1, le=10**9)] = 160_000
+    """Training steps of every stage."""
+
+    size: Annotated[int, Field(ge=4, le=2**16)] = 128
+    """Samples a step; where history is used, half of them are history (K = M)."""
+
+    evaluate_every: Annotated[int, Field(ge=1)] = 1_000
+    """Steps between two evaluations on validation; the best model is kept."""
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        if self.size % 2:
+            raise ValueError(f"training.batches.size must be even, not {self.size}: half of a batch is history")
+        return self
+
+
+class PseudoLabelSettings(Part):
+    """How pseudo-labels of the history are made."""
+
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Confidence above which `pl` and `fixmatch` keep a pseudo-label, after conditioning."""
+
+    soft: bool = False
+    """Soft targets for `pl` and `fixmatch`, as the paper writes them; hard ones, as they are coded, by default."""
+
+    st_soft_filtered: bool = False
+    """Always filter `st-soft`, as it is coded; by default only with `/filter`, as the paper writes it."""
+
+    balance: bool = False
+    """Shift the teacher's logits so that its guesses are as frequent as the classes of the new samples.
+    Beyond the paper; gains half a point on CUB."""
+
+    def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
+        """Only the settings of the method's own kind of pseudo-label matter."""
+        names = [] if method.pseudo in ("pl", "fixmatch") else ["threshold", "soft"]
+        names += [] if method.needs_teacher else ["balance"]
+        names += [] if method.pseudo == "st-soft" else ["st_soft_filtered"]
+        return tuple(names)
+
+
+class HistorySettings(Part):
+    """How the coarse labels of the history are used."""
+
+    coarse_on_new: bool = True
+    """Also apply `joint` and `lpl` to the new samples, through the coarse labels that theirs imply.
+    Off in segmentation (appendix C of the paper)."""
+
+    mask_contradictions: bool = False
+    """Drop old labels that contradict the sample's newest label; needs both, as benchmarks have."""
+
+    def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
+        """Without coarse losses or pseudo-labels, no old label is used."""
+        names = ["coarse_on_new"] if method.coarse == "ce" else []
+        names += ["mask_contradictions"] if method.coarse == "ce" and method.pseudo == "none" else []
+        return tuple(names)
+
+
+class TransferSettings(Part):
+    """What a period does with the network of the previous one, beyond its strategy."""
+
+    head_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of `lp-ft` that train the heads alone; a tenth of all steps by default."""
+
+    draws_per_view: Annotated[int, Field(ge=1)] = 4
+    """Number of draws of a sample that share one cached view, with `freeze`. More make it faster and, with fewer
+    different views, slightly worse."""
+
+    def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
+        """Each belongs to one strategy."""
+        names = [] if strategy == "lp-ft" else ["head_steps"]
+        names += [] if strategy == "freeze" else ["draws_per_view"]
+        return tuple(names)
+
+
+class SegmentationSettings(Part):
+    """Crops and windows of segmentation (appendix C of the paper)."""
+
+    crop: Annotated[int, Field(ge=8, le=4_096)] = 720
+    """Side of the square crops that are trained on."""
+
+    base_size: Annotated[int, Field(ge=8, le=16_384)] = 2_200
+    """Length of an image's longer edge before it is scaled by a random factor."""
+
+    scale: tuple[float, float] = (0.5, 2.1)
+    """Range of that factor."""
+
+    window: Annotated[int, Field(ge=8)] = 720
+    """Side of the sliding windows of inference, which overlap by a third."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not 0 < self.scale[0] <= self.scale[1] <= 10:
+            raise ValueError(f"scale must be two positive factors up to 10, the smaller first, not {self.scale}")
+        return self
+
+
+class FinishSettings(Part):
+    """Changes to a trained network before it is evaluated and kept. All are beyond the paper."""
+
+    head: str = "trained"
+    """`trained`, or a registered head that is fitted to the features of all samples in closed form: `gaussian`.
+    For classification with few labels a class and good features."""
+
+    adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
+    """Subtract `adjust` × log class frequency from the logits (logit adjustment), for long-tailed labels."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.head != "trained" and self.adjust:
+            raise ValueError(
+                f"training.finish.adjust: {self.adjust:g} is for trained heads; a {self.head} head does not prefer "
+                "frequent classes: set it to 0"
+            )
+        return self
+
+
+class Settings(Part):
+    """All settings of a training. Defaults are the paper's for CIFAR (appendix E)."""
+
+    network: NetworkSettings = NetworkSettings()
+    optimiser: OptimiserSettings = OptimiserSettings()
+    average: AverageSettings = AverageSettings()
+    batches: BatchSettings = BatchSettings()
+    pseudo_labels: PseudoLabelSettings = PseudoLabelSettings()
+    history: HistorySettings = HistorySettings()
+    transfer: TransferSettings = TransferSettings()
+    segmentation: SegmentationSettings = SegmentationSettings()
+    finish: FinishSettings = FinishSettings()
+
+    @model_validator(mode="after")
+    def _head_steps_fit(self) -> Self:
+        if self.transfer.head_steps >= self.batches.steps:
+            raise ValueError(
+                f"training.transfer.head_steps must be fewer than the {self.batches.steps} steps, "
+                f"not {self.transfer.head_steps}"
+            )
+        return self
+
+    def used_by(self, method: "Method", strategy: str) -> Self:
+        """Return the settings with those that a stage ignores at their defaults."""
+        parts = {name: getattr(self, name).used_by(method, strategy) for name in PARTS}
+        return self.model_copy(update=parts)
+
+    def change(self, **parts: Mapping[str, Any]) -> Self:
+        """Return the settings with some of them changed, by part; the values must be valid.
+
+        >>> Settings().change(batches={"steps": 10}).batches.steps
+        10
+        """
+        return self.model_copy(
+            update={name: getattr(self, name).model_copy(update=dict(values)) for name, values in parts.items()}
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The one learning rate of a stage."""
+        (rate,) = self.optimiser.learning_rate
+        return rate
+
+
+PARTS: dict[str, type[Part]] = {
+    name: field.annotation  # type: ignore[misc]
+    for name, field in Settings.model_fields.items()
+}
+NAMES = tuple(f"{part}.{name}" for part, kind in PARTS.items() for name in kind.model_fields)
+
+# Settings were one flat table in leco 0.1.
+MOVED = {
+    **{"model": "network.backbone", "pretrained": "network.pretrained", "norm_momentum": "network.norm_momentum"},
+    **{"precision": "network.precision", "learning_rate": "optimiser.learning_rate"},
+    **{"finetune_learning_rate": "optimiser.finetune_learning_rate", "weight_decay": "optimiser.weight_decay"},
+    **{"momentum": "optimiser.momentum", "nesterov": "optimiser.nesterov", "schedule": "optimiser.schedule"},
+    **{"average": "average.decay", "average_warm_up": "average.warm_up", "average_norm": "average.norm"},
+    **{"steps": "batches.steps", "batch_size": "batches.size", "evaluate_every": "batches.evaluate_every"},
+    **{"threshold": "pseudo_labels.threshold", "soft": "pseudo_labels.soft", "balance": "pseudo_labels.balance"},
+    **{"st_soft_filtered": "pseudo_labels.st_soft_filtered", "coarse_on_new": "history.coarse_on_new"},
+    **{"mask_contradictions": "history.mask_contradictions", "head_steps": "transfer.head_steps"},
+    **{"draws_a_view": "transfer.draws_per_view", "crop": "segmentation.crop", "window": "segmentation.window"},
+    **{"base_size": "segmentation.base_size", "scale": "segmentation.scale"},
+    **{"head": "finish.head", "adjust": "finish.adjust"},
+}
+
+
+def merge(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with those of `given` in place of those of `base`.
+
+    >>> merge({"batches": {"steps": 5, "size": 8}}, {"batches": {"steps": 7}})
+    {'batches': {'steps': 7, 'size': 8}}
+    """
+    merged = dict(base)
+    for name, value in given.items():
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted settings as nested ones.
+
+    >>> nest({"batches.steps": 5, "batches.size": 8})
+    {'batches': {'steps': 5, 'size': 8}}
+    """
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parts, last = name.split(".")
+        inner = nested
+        for part in parts:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested

@@ -1,0 +1,89 @@
+"""Logit adjustment (Menon et al. 2021): a network that does not prefer the classes that it saw most of."""
+
+import torch
+from torch import Tensor, nn
+
+from leco.data.samples import Column
+from leco.devices import place
+from leco.methods.gaussian import gaussian_head
+from leco.methods.refine import balancing_bias
+from leco.models.heads import with_own_heads
+from leco.models.network import AnyNetwork
+from leco.training.loop import DivergedError, Job, as_evaluated
+
+_AT_ONCE = 4_096
+
+
+def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
+    """(classes,): how many samples, or pixels, are labelled as each class."""
+    counts = torch.zeros(classes + 1, dtype=torch.int64)
+    at_once = 1 if labels.read(indices[:1]).ndim > 1 else _AT_ONCE  # maps may be large
+    for part in indices.split(at_once):  # type: ignore[no-untyped-call]
+        given = labels.read(part).flatten().int().clamp(min=-1)  # what is below 0 is no class
+        counts += torch.bincount(given + 1, minlength=classes + 1)
+    return counts[1:]
+
+
+def log_frequencies(counts: Tensor) -> Tensor:
+    """How frequent each class is, 0 on average; one that never occurs counts as the rarest that does."""
+    logs = counts.clamp(min=int(counts[counts > 0].min())).log()
+    return logs - logs.mean()
+
+
+@torch.no_grad()
+def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork:
+    """The network with `strength` times the log frequency of each class taken off its newest logits.
+
+    At 1, every class is as likely beforehand as any other. All but the heads is shared with `network`, which stays as
+    it is.
+    """
+    other, (classifier, *_) = with_own_heads(network)
+    assert classifier.bias is not None
+    classifier.bias.sub_(strength * log_frequencies(counts).to(classifier.bias))
+    return other
+
+
+@torch.no_grad()
+def balance_teacher(job: Job) -> None:
+    """Change the bias of the teacher's head so that it guesses every class on history as often as that should occur.
+
+    What a teacher has seen little of, it guesses rarely; within the classes that an old label allows, that need not be.
+    """
+    steps, teacher = job.steps, job.teacher
+    if teacher is None or not len(steps.history.indices):
+        return
+    head = teacher.heads[-1]  # type: ignore[index]
+    assert isinstance(head, nn.Linear)  # pixels are refused before anything is trained
+    newest = steps.evidence.ontology.newest
+    place(teacher, job.fabric.device).eval()
+    seen = [(teacher(inputs)[newest.name], evidence) for inputs, evidence in as_evaluated(job, steps.history)]
+    logits, evidence = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    frequencies = class_counts(steps.samples.labels[newest.name], steps.new.indices, len(newest))
+    head.bias.add_(balancing_bias(logits, evidence, frequencies))
+
+
+Head = tuple[Tensor, Tensor]  # weight (c, d) and bias (c,)
+
+
+@torch.no_grad()
+def fit_head(network: AnyNetwork, job: Job) -> Head:
+    """A head of Gaussian classes; where the method uses history, old labels have their say in it, as evidence."""
+    backbone, training = place(network.backbone, job.fabric.device), network.backbone.training
+    backbone.eval()
+    pools = (job.steps.new, job.steps.history)
+    seen = [(backbone(inputs), evidence) for pool in pools for inputs, evidence in as_evaluated(job, pool)]
+    backbone.train(training)
+    features, evidence = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    if not features.isfinite().all():
+        raise DivergedError("features are no numbers any more; try a smaller learning rate")
+    return gaussian_head(features, evidence)
+
+
+@torch.no_grad()
+def with_head(network: AnyNetwork, head: Head) -> AnyNetwork:
+    """The network with another newest head; all but the heads is shared with `network`, which stays as it is."""
+    other, (classifier, *_) = with_own_heads(network)
+    assert classifier.bias is not None
+    classifier.weight.copy_(head[0])
+    classifier.bias.copy_(head[1])
+    return other

@@ -1,0 +1,121 @@
+"""Exports of Label Studio, as it writes them."""
+
+import json
+
+import pytest
+from tests.pictures import draw
+
+from leco import LecoError
+from leco.data.importers.importer import Options, Sample
+from leco.data.importers.label_studio import read_label_studio
+
+
+def task(number: int, image: str, *chosen: list[str], name: str = "choice", **more: object) -> dict[str, object]:
+    """A task of the JSON export: one annotation for each list of choices."""
+    annotations = [
+        {
+            "id": 100 + n,
+            "completed_by": 1,
+            "result": [
+                {"value": {"choices": choices}, "id": "x", "from_name": name, "to_name": "image", "type": "choices"}
+            ],
+            "was_cancelled": False,
+        }
+        for n, choices in enumerate(chosen)
+    ]
+    return {"id": number, "annotations": annotations, "predictions": [], "data": {"image": image}, "project": 3} | more
+
+
+@pytest.fixture
+def folder(tmp_path):
+    draw(tmp_path, "photos/a.png", "photos/sub/b c.png", "photos/c.png", "photos/1a2b3c4d-d.png")
+    return tmp_path
+
+
+def read(folder, first: object, second: object, **options: str):
+    for name, content in (("v1", first), ("v2", second)):
+        (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    paths = [folder / "v1.json", folder / "v2.json"]
+    return read_label_studio(paths, Options(folder, images=folder / "photos", **options))
+
+
+GOOD = [task(1, "/data/upload/3/99999999-a.png", ["dog"])]
+
+
+def test_json_is_read_and_images_are_found_however_they_are_called(folder):
+    tasks = [
+        *GOOD,
+        task(2, "/data/local-files/?d=server/sub/b%20c.png", ["cat"]),
+        task(3, "https://host/some/c.png?token=1", ["cat"], ["cat"]),
+        task(4, "/data/upload/3/1a2b3c4d-d.png"),
+        task(5, "s3://bucket/nowhere.png", ["cat"]),
+        task(6, "c.png", ["cat"], ["dog"]),
+        task(7, "c.png", ["cat", "dog"]),
+    ]
+    tasks[0]["annotations"].append(
+        {"was_cancelled": True, "result": [{"type": "choices", "value": {"choices": ["x"]}}]}
+    )
+    found = read(folder, tasks, GOOD)
+    assert found.samples == [
+        Sample("a.png", "dog", "v1"),
+        Sample("sub/b c.png", "cat", "v1"),
+        Sample("c.png", "cat", "v1"),
+        Sample("1a2b3c4d-d.png", "", ""),
+        Sample("a.png", "dog", "v2"),
+    ]
+    assert found.left_out.items == {
+        f"there is no such file below {folder / 'photos'}": ["v1: s3://bucket/nowhere.png"],
+        "several choices, or annotators who disagree": ["v1: c.png", "v1: c.png"],
+    }
+
+
+def test_json_min_is_read_too(folder):
+    about = {"id": 1, "annotator": 1, "annotation_id": 5, "created_at": "2021-03-09", "lead_time": 4.2}
+    tasks = [
+        {"image": "/data/upload/3/99999999-a.png", "choice": "dog", "note": "blurred", **about},
+        {"image": "c.png", "choice": [{"choices": ["cat", "dog"]}], **about},
+        {"image": "sub/b c.png", "choice": {"choices": ["cat"]}, **about},
+    ]
+    found = read(folder, tasks, [{"photo": "c.png", "animal": "cat", **about}])
+    assert [(s.path, s.label, s.version) for s in found.samples] == [
+        ("a.png", "dog", "v1"),
+        ("sub/b c.png", "cat", "v1"),
+        ("c.png", "cat", "v2"),
+    ]
+    assert found.remarks == [
+        "v1.json: images are named by 'image', labels by 'choice'",
+        "v2.json: images are named by 'photo', labels by 'animal'",
+    ]
+
+
+def test_of_several_controls_one_must_be_named(folder):
+    tasks = [task(1, "a.png", ["dog"], name="kind")]
+    tasks[0]["annotations"] += task(1, "a.png", ["good"], name="quality")["annotations"]
+    with pytest.raises(LecoError, match=r"several keys may hold the choices \('kind', 'quality'\); say --label-column"):
+        read(folder, tasks, tasks)
+    assert {s.label for s in read(folder, tasks, tasks, label_column="quality").samples} == {"good"}
+    with pytest.raises(LecoError, match="no choices are called 'kin'; did you mean 'kind'"):
+        read(folder, tasks, tasks, label_column="kin")
+    with pytest.raises(LecoError, match="tasks have no 'img'"):
+        read(folder, tasks, tasks, path_column="img")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "is not an export of Label Studio"),
+        ("[]", "is not an export of Label Studio"),
+        ('["a"]', "is not an export of Label Studio"),
+        ("[" * 100_000, "v2.json:1: this is too deep"),
+        ([task(1, "a.png")], "no task has a choice"),
+        ([task(1, "a.txt", ["x"])], "no key of a task names an image; say --path-column"),
+        ([task(1, "a.png", ["x"]), task(2, "", ["x"])], "task 1 has no image under 'image', but ''"),
+        ([task(1, "a.png", ["x"]), task(2, 5, ["x"])], "task 1 has no image under 'image', but 5"),
+        ([task(1, "a.png", ["x"], annotations=3)], "task 0 must hold a list of tables, not 3"),
+        ([task(1, "a.png", annotations=[{"result": "x"}])], "task 0: annotations must hold a list of tables"),
+    ],
+)
+def test_what_is_no_export_is_refused(content, message, folder):
+    with pytest.raises(LecoError, match=message) as refused:
+        read(folder, GOOD, content)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,124 @@
+"""Experiments as they are written: benchmarks, files, settings, and what is wrong with them."""
+
+import json
+
+import pytest
+
+from leco import LecoError
+from leco.experiments.experiment import ExperimentError, Training, experiment
+from leco.experiments.recipes import defaults
+
+
+def test_the_papers_settings_are_the_defaults():
+    cifar = Training(**defaults("cifar-leco-10k", "classification", "paper"))
+    assert (cifar.model, cifar.steps, cifar.batch_size, cifar.weight_decay) == ("wrn-28-2", 160_000, 128, 5e-4)
+    assert (cifar.momentum, cifar.average, cifar.evaluate_every, cifar.norm_momentum) == (0.9, 0.999, 1_000, 0.001)
+    assert cifar.learning_rate == (0.6, 0.06, 0.006, 0.0006)
+    inat = Training(**defaults("inat-leco", "classification", "paper"))
+    assert (inat.model, inat.steps, inat.batch_size, inat.weight_decay) == ("resnet50", 250_000, 60, 1e-3)
+    assert inat.learning_rate == (0.01, 0.001, 0.0001)
+
+
+def test_a_file_says_what_an_option_may_change(tmp_path):
+    file = tmp_path / "experiment.yaml"
+    file.write_text(
+        "benchmark: cub-leco\nmethod: lpl\nseed: 3\ntraining:\n  steps: 50\n"
+        "  learning_rate: [0.5, 1e-2]\n  nesterov: yes\n"
+    )
+    found = experiment(str(file), {"seed": None, "method": "ce"}, {"training.steps": "70"})
+    assert (found.method, found.seed, found.training.steps) == ("ce", 3, 70)
+    assert found.training.learning_rate == (0.5, 0.01)
+    assert found.training.nesterov is True
+    assert found.training.model == "linear"  # of the recipe
+
+
+BAD_FILES = {
+    "unknown key": ("benchmark: cub-leco\nmetod: ce\n", ":2: metod: there is no such setting; did you mean 'method'"),
+    "unknown training key": (
+        "benchmark: cub-leco\ntraining:\n  stesp: 4\n",
+        ":3: training.stesp: there is no such setting; did you mean 'steps'",
+    ),
+    "senseless value": (
+        "benchmark: cub-leco\ntraining: {steps: many}\n",
+        ":2: training.steps: Input should be a valid",
+    ),
+    "no data": ("method: ce\n", "say either `benchmark`, or `data` with `manifest` and `ontology`"),
+    "unknown benchmark": ("benchmark: cub-lecco\n", "'cub-lecco' is no benchmark; did you mean 'cub-leco'"),
+    "unknown method": ("benchmark: cub-leco\nmethod: st-hard\n", "'st-hard' is no method"),
+    "unknown budget": ("benchmark: cub-leco\nbudget: huge\n", "'huge' is none"),
+    "incomplete data": ("data: {manifest: labels.csv}\n", ":1: data.ontology: is missing"),
+    "annotation of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\nannotation: all-fine\n",
+        "`annotation: all-fine` is for benchmarks",
+    ),
+    "transition of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\ntransition: tree\n",
+        "`transition` is for benchmarks; own data have that of their ontology",
+    ),
+    "budget of own data": (
+        "data: {manifest: a.csv, ontology: o.yaml}\nbudget: small\n",
+        "a budget is for benchmarks; own data are trained as `training` says",
+    ),
+    "a crop beyond memory": (
+        "benchmark: camvid-leco\ntraining: {crop: 100000}\n",
+        ":2: training.crop: Input should be",
+    ),
+    "a scale beyond memory": ("benchmark: camvid-leco\ntraining: {scale: [1, 1e9]}\n", "two positive factors up to 10"),
+    "no table": ("- a\n- b\n", "an experiment is a table"),
+    "no yaml": ("a: b: c\n", ":1: this is not YAML"),
+    "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),
+    "no learning rate": ("benchmark: cub-leco\ntraining: {learning_rate: []}\n", "training.learning_rate: "),
+    "a rate of infinity": ("benchmark: cub-leco\ntraining: {learning_rate: .inf}\n", ":2: training.learning_rate.0: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_wrong_file_is_refused_with_its_place(case, tmp_path):
+    text, message = BAD_FILES[case]
+    file = tmp_path / "experiment.yaml"
+    file.write_text(text)
+    with pytest.raises(LecoError) as refused:
+        experiment(str(file), {}, {})
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def write_own(folder, header: str, data: str = "manifest: labels.csv, ontology: o.yaml"):
+    (folder / "labels.csv").write_text(f"{header}\n")
+    (folder / "experiment.yaml").write_text(f"data: {{{data}}}\n")
+    return experiment(str(folder / "experiment.yaml"), {}, {})
+
+
+def test_own_data_get_the_settings_of_their_kind(tmp_path):
+    images = write_own(tmp_path, "image,label,version")
+    assert (images.training.model, images.training.batch_size) == ("resnet18", 128)
+    features = write_own(tmp_path, "features,label,version")
+    assert (features.training.model, features.training.learning_rate) == ("linear", (0.5,))
+    masks = write_own(tmp_path, "image,mask,version", "manifest: labels.csv, ontology: o.yaml, image_size: 96")
+    assert (masks.training.model, masks.training.batch_size, masks.training.window) == ("tiny", 16, 96)
+    assert not masks.training.pretrained  # nothing is fetched that was not asked for
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])
+def test_a_manifest_that_cannot_be_read_is_left_to_whoever_reads_it(name, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "labels.txt").touch()
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "experiment.json").write_text(json.dumps({"data": {"manifest": name, "ontology": "o.yaml"}}))
+    assert experiment(str(tmp_path / "experiment.json"), {}, {}).training.model == "resnet18"
+
+
+def test_paths_of_own_data_are_relative_to_the_file(tmp_path):
+    found = write_own(tmp_path, "image,label,version", "manifest: labels.csv, ontology: o.yaml, root: ../photos")
+    assert found.data.root == tmp_path / ".." / "photos"
+    found = write_own(tmp_path, "image,label,version", "manifest: labels.csv, ontology: o.yaml, root: /photos")
+    assert str(found.data.root) == "/photos"
+    assert write_own(tmp_path, "image,label,version").data.root is None
+
+
+def test_all_that_is_wrong_is_known_though_one_line_is_printed(tmp_path):
+    (tmp_path / "experiment.yaml").write_text("benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {steps: 0}\n")
+    with pytest.raises(ExperimentError) as refused:
+        experiment(str(tmp_path / "experiment.yaml"), {}, {})
+    assert [problem.split(": ")[1] for problem in refused.value.problems] == ["seed", "training.steps", "metod"]
+    assert str(refused.value) == refused.value.problems[0]
