@@ -1,4 +1,4 @@
-"""What logit adjustment (`training.adjust`) gains where classes are not equally frequent: CUB with a long tail.
+"""What logit adjustment (`training.finish.adjust`) gains where classes are not equally frequent: CUB with a long tail.
 
     .venv/bin/python benchmarks/long_tail.py --data DIR --work FOLDER
 
@@ -41,7 +41,7 @@ def main() -> None:
         write_project(cub, seed, project)
         for strength in STRENGTHS:
             runs = project / f"runs-{strength}"
-            given = ["--methods", ",".join(METHODS), "--seeds", str(seed), "--set", f"training.adjust={strength}"]
+            given = ["--methods", ",".join(METHODS), "--seeds", str(seed), "--set", f"training.finish.adjust={strength}"]
             command = [Path(sys.executable).with_name("leco"), "grid", "experiment.yaml", *given, "--runs", runs.name]
             subprocess.run(command, cwd=project, check=True)
             for path in runs.glob("stages/*/result.json"):

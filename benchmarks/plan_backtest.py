@@ -36,7 +36,7 @@ from leco.planning.known import HISTORY, NEWEST, Known, rows_of
 from leco.planning.measure import logits
 from leco.planning.plan import choose
 from leco.planning.simulate import Mixture, break_even, outcome
-from leco.training.run import Machine
+from leco.experiments.run import Machine
 
 BUDGETS = (0.5, 1.0, 2.0)  # of the number of newest labels, at a cost of 1 each
 RELABEL_COSTS = (1.0, 0.7, 0.4)

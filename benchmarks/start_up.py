@@ -31,7 +31,7 @@ def main() -> None:
     for name, command in (
         ("leco --help", ["--help"]),
         ("leco run --help", ["run", "--help"]),
-        ("a training run of one step", ["run", "digits-leco", "--method", "ce", "--set", "training.steps=1"]),
+        ("a training run of one step", ["run", "digits-leco", "--method", "ce", "--set", "training.batches.steps=1"]),
     ):
         found = []
         for _ in range(REPEATS):

@@ -2,7 +2,7 @@
 
     python examples/adjusted_scores.py runs camvid-leco --data DIR
 
-As `training.adjust` does it, but after the fact: nothing is trained, and frames are predicted once for all strengths.
+As `training.finish.adjust` does it, but after the fact: nothing is trained, and frames are predicted once for all strengths.
 For each model, the strength that is best on validation is tested. One line a model, then means over seeds.
 """
 
@@ -17,7 +17,7 @@ from leco.data.samples import Samples
 from leco.evaluation import confusion, scores
 from leco.evaluation.evaluate import Judge
 from leco.training.finish import log_frequencies
-from leco.training.run import newest_counts
+from leco.experiments.run import newest_counts
 
 STRENGTHS = (0, 0.1, 0.2, 0.3, 0.4, 0.5)
 METRICS = ("miou", "macc")

@@ -40,7 +40,7 @@ def stored_models(
         material = make_material(wanted, options.data)
         stage = plan(wanted, material).periods[-1][0]
         held_out = material.annotated(stage.period, stage.annotation).validation
-        judge = Judge(material, stage.period, held_out, make_fabric("cpu"), stage.training.window)
+        judge = Judge(material, stage.period, held_out, make_fabric("cpu"), stage.training.segmentation.window)
         # By its folder, not by the name of the stage: an older leco, with fewer settings, may have named it otherwise.
         network = build_network(stage, material, pretrained=False)
         network.load_state_dict(load_file(path.with_name("model.safetensors")))

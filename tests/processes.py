@@ -14,29 +14,29 @@ from leco.dataset import make_material
 from leco.experiments.experiment import experiment
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.training.run import Machine, run_stage
+from leco.experiments.run import Machine, run_stage
 
 SHORT = {
-    **{"training.steps": "3", "training.average": "0", "training.model": "wrn-10-1", "training.norm_momentum": "0.05"},
-    "training.learning_rate": "0.005",  # steps of a larger one make much of how numbers are rounded
+    **{"training.batches.steps": "3", "training.average.decay": "0", "training.network.backbone": "wrn-10-1", "training.network.norm_momentum": "0.05"},
+    "training.optimiser.learning_rate": "0.005",  # steps of a larger one make much of how numbers are rounded
 }
 PIXELS = {
-    **{"training.model": "tiny", "training.pretrained": "false", "training.evaluate_every": "2"},
-    **{"training.batch_size": "4", "training.crop": "32", "training.base_size": "40", "training.window": "32"},
+    **{"training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.evaluate_every": "2"},
+    **{"training.batches.size": "4", "training.segmentation.crop": "32", "training.segmentation.base_size": "40", "training.segmentation.window": "32"},
 }
 # BatchNorm over two numbers would blow up rounding, and so would large steps: a ReLU that is rounded to the other side
 # of zero changes a gradient by a hundredth.
-MANY = {"training.batch_size": "16", "training.crop": "64"}
-SLOWLY = {"training.learning_rate": "0.001", "training.finetune_learning_rate": "0.001"}
+MANY = {"training.batches.size": "16", "training.segmentation.crop": "64"}
+SLOWLY = {"training.optimiser.learning_rate": "0.001", "training.optimiser.finetune_learning_rate": "0.001"}
 CASES = {
     "soft": ("digits-leco", {"method": "lpl+st-soft/cond"}, SHORT),
     "freeze": (
         *("digits-leco", {"method": "joint+fixmatch/filter", "strategy": "freeze"}),
-        SHORT | {"training.steps": "8"},  # enough for a bank of views
+        SHORT | {"training.batches.steps": "8"},  # enough for a bank of views
     ),
-    "lp-ft": ("digits-leco", {"method": "lpl", "strategy": "lp-ft"}, SHORT | {"training.head_steps": "2"}),
-    "pixels": ("mapillary-leco-2.5k", {"method": "lpl+st-soft/cond"}, PIXELS | MANY | SLOWLY | {"training.steps": "3"}),
-    "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.steps": "30"}),
+    "lp-ft": ("digits-leco", {"method": "lpl", "strategy": "lp-ft"}, SHORT | {"training.transfer.head_steps": "2"}),
+    "pixels": ("mapillary-leco-2.5k", {"method": "lpl+st-soft/cond"}, PIXELS | MANY | SLOWLY | {"training.batches.steps": "3"}),
+    "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.batches.steps": "30"}),
 }
 
 

@@ -9,9 +9,9 @@ from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.model.bundle import Bundle, read_bundle
-from leco.training.run import Machine, run_stage
+from leco.experiments.run import Machine, run_stage
 
-SETTINGS = {"training.steps": "60", "training.evaluate_every": "60"}
+SETTINGS = {"training.batches.steps": "60", "training.batches.evaluate_every": "60"}
 
 
 class Trained:

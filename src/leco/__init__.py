@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from leco.errors import LecoError
-    from leco.model.estimator import LecoClassifier
+    from leco.estimator import LecoClassifier
     from leco.ontology.changes import Change
     from leco.ontology.evidence import Evidence
     from leco.ontology.ontology import Ontology
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Change": "leco.ontology.changes",
     "Evidence": "leco.ontology.evidence",
-    "LecoClassifier": "leco.model.estimator",
+    "LecoClassifier": "leco.estimator",
     "LecoError": "leco.errors",
     "Ontology": "leco.ontology.ontology",
     "Transition": "leco.ontology.transition",

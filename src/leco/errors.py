@@ -8,6 +8,10 @@ class LecoError(ValueError):
     """Wrong input. The command line prints the message alone, without a traceback, and exits with 2."""
 
 
+class DivergedError(LecoError):
+    """A loss or a prediction became NaN or infinite during training."""
+
+
 class TextError(LecoError):
     """What is wrong with the text of a file, and on which line; whoever knows the file's name adds it."""
 

@@ -27,14 +27,17 @@ class Registry(Mapping[str, _Entry], Generic[_Entry]):
         self._entries: dict[str, _Entry] = {}
         self._modules: dict[str, str] = {}
 
-    def register(self, name: str) -> Callable[[_Entry], _Entry]:
-        """Add what is decorated under a name; registering a name again replaces it only from the same module."""
+    def register(self, name: str, module: str = "") -> Callable[[_Entry], _Entry]:
+        """Add what is decorated under a name; a name that another module registered is refused.
+
+        `module` is where the entry comes from, if that is not where it, or its class, is defined.
+        """
 
         def add(entry: _Entry) -> _Entry:
-            module = str(getattr(entry, "__module__", "") or "")
-            if name in self._entries and self._modules[name] != module:
+            home = module or str(getattr(entry, "__module__", ""))
+            if name in self._entries and self._modules[name] != home:
                 raise LecoError(f"the {self.kind} {name!r} is already registered by {self._modules[name]}")
-            self._entries[name], self._modules[name] = entry, module
+            self._entries[name], self._modules[name] = entry, home
             return entry
 
         return add

@@ -23,11 +23,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from leco import LecoClassifier
-from leco.dataset import make_material
 from leco.experiments.experiment import experiment
+from leco.experiments.run import Machine, Stopped, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.training.run import Machine, Stopped, run_stage
+from leco.experiments.train import periods_of
 
 Line = dict[str, Any]
 Weights = dict[str, torch.Tensor]
@@ -37,21 +37,21 @@ FOLDER = Path(__file__).parent
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 # Small rates, and many numbers in every mean of BatchNorm: else much is made of how a CPU rounds.
-COMMON = {"training.steps": "4", "training.evaluate_every": "4", "training.threshold": "0.2"}
-EVERY_STEP = {"training.evaluate_every": "1"}  # losses of every step, and the weights that are best on validation
-IMAGES = {**COMMON, "training.model": "wrn-10-1", "training.batch_size": "16", "training.learning_rate": "0.001"}
-VECTORS = {**COMMON, "training.model": "linear", "training.batch_size": "8", "training.learning_rate": "0.1"}
-GAUSSIAN = {"training.head": "gaussian"}
+COMMON = {"training.batches.steps": "4", "training.batches.evaluate_every": "4", "training.pseudo_labels.threshold": "0.2"}
+EVERY_STEP = {"training.batches.evaluate_every": "1"}  # losses of every step, and the weights that are best on validation
+IMAGES = {**COMMON, "training.network.backbone": "wrn-10-1", "training.batches.size": "16", "training.optimiser.learning_rate": "0.001"}
+VECTORS = {**COMMON, "training.network.backbone": "linear", "training.batches.size": "8", "training.optimiser.learning_rate": "0.1"}
+GAUSSIAN = {"training.finish.head": "gaussian"}
 # Enough for two views of each of 30 samples.
-BANK = {"training.steps": "8", "training.draws_a_view": "1", "training.evaluate_every": "8"}
+BANK = {"training.batches.steps": "8", "training.transfer.draws_per_view": "1", "training.batches.evaluate_every": "8"}
 MASKS = {
-    **{**COMMON, "training.model": "tiny", "training.pretrained": "false", "training.batch_size": "16"},
-    **{"training.crop": "64", "training.base_size": "64", "training.window": "32"},
-    **{"training.learning_rate": "0.0002", "training.finetune_learning_rate": "0.0002"},
+    **{**COMMON, "training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.size": "16"},
+    **{"training.segmentation.crop": "64", "training.segmentation.base_size": "64", "training.segmentation.window": "32"},
+    **{"training.optimiser.learning_rate": "0.0002", "training.optimiser.finetune_learning_rate": "0.0002"},
 }
 PHOTOS = {
-    **{**COMMON, **EVERY_STEP, "training.model": "resnet18", "training.pretrained": "false", "training.steps": "2"},
-    **{"training.batch_size": "8", "training.learning_rate": "0.001"},
+    **{**COMMON, **EVERY_STEP, "training.network.backbone": "resnet18", "training.network.pretrained": "false", "training.batches.steps": "2"},
+    **{"training.batches.size": "8", "training.optimiser.learning_rate": "0.001"},
 }
 
 
@@ -78,20 +78,20 @@ CASES: dict[str, dict[str, Case]] = {
         "finetune": digits("lpl+st-hard/cond"),
         "freeze": digits("joint+fixmatch/cond", BANK, strategy="freeze", size=30),
         "freeze without a bank": digits("lpl", strategy="freeze"),
-        "lp-ft": digits("lpl", {"training.head_steps": "2"}, strategy="lp-ft"),
+        "lp-ft": digits("lpl", {"training.transfer.head_steps": "2"}, strategy="lp-ft"),
         "head start": digits("lpl", head_start=True),
         "gaussian": digits("lpl", GAUSSIAN),
         "gaussian, frozen": digits("lpl", BANK | GAUSSIAN, strategy="freeze", size=30),
     },
     "vectors": {
         **{method: vectors(method, EVERY_STEP) for method in ("ce", "lpl+st-hard/cond", "lpl+fixmatch/cond")},
-        "balance": vectors("lpl+st-hard/cond", {"training.balance": "true"}),
-        "adjust": vectors("lpl", {"training.adjust": "0.5"}),
-        "balance and adjust": vectors("lpl+st-hard/cond", {"training.balance": "true", "training.adjust": "0.5"}),
+        "balance": vectors("lpl+st-hard/cond", {"training.pseudo_labels.balance": "true"}),
+        "adjust": vectors("lpl", {"training.finish.adjust": "0.5"}),
+        "balance and adjust": vectors("lpl+st-hard/cond", {"training.pseudo_labels.balance": "true", "training.finish.adjust": "0.5"}),
         "gaussian": vectors("lpl", GAUSSIAN),
         "head start": vectors("lpl", head_start=True),
-        "two rates": vectors("lpl", {"training.learning_rate": "0.1,0.02"}),
-        "mlp": vectors("joint", {"training.model": "mlp", "training.learning_rate": "0.01"}),
+        "two rates": vectors("lpl", {"training.optimiser.learning_rate": "0.1,0.02"}),
+        "mlp": vectors("joint", {"training.network.backbone": "mlp", "training.optimiser.learning_rate": "0.01"}),
     },
     "masks": {
         "lpl+st-soft/cond": Case("masks", {"method": "lpl+st-soft/cond"}, MASKS),
@@ -144,14 +144,14 @@ def trained(source: str, changes: dict[str, Any], settings: dict[str, str], fold
     """Train what is not yet trained in a folder, and stop each stage once after `pause` steps, if any."""
     torch.set_num_threads(1)
     wanted = experiment(source, changes, settings)
-    material, store = make_material(wanted, folder), Store(folder / "runs")
+    periods, store = periods_of(wanted, folder), Store(folder / "runs")
     found = []
-    for stage in plan(wanted, material).stages:
+    for stage in plan(wanted, periods).stages:
         machine = Machine("cpu", stop=once_after(pause))
         if pause:
             with pytest.raises(Stopped):
-                run_stage(stage, material, store, machine, lambda *_: None)
-        run_stage(stage, material, store, machine, lambda *_: None)
+                run_stage(stage, periods, store, machine)
+        run_stage(stage, periods, store, machine)
         lines = (store.folder(stage.fingerprint) / "metrics.jsonl").read_text().splitlines()
         weights = load_file(store.weights(stage.fingerprint))
         found.append((str(stage), [json.loads(line) for line in lines], weights))

@@ -5,7 +5,7 @@ import pickle
 
 from tests.commands import assert_refused, leco
 
-SHORT = ["--set", "training.steps=12", "--set", "training.evaluate_every=6"]
+SHORT = ["--set", "training.batches.steps=12", "--set", "training.batches.evaluate_every=6"]
 
 
 def test_a_run_ends_with_a_bundle_that_predicts(tmp_path):

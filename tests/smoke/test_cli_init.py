@@ -78,11 +78,11 @@ def test_a_wrong_call_gives_one_message_and_writes_nothing(case, tmp_path):
 @pytest.mark.slow
 def test_the_example_is_checked_and_trained_as_it_is(tmp_path):
     assert leco("init", "own", cwd=tmp_path).returncode == 0
-    checked = leco("check", "own/experiment.yaml", "--set", "training.steps=4", cwd=tmp_path)
+    checked = leco("check", "own/experiment.yaml", "--set", "training.batches.steps=4", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert "3 trainings: 12 steps, 384 images" in checked.stdout
     assert "on this machine: an estimate from a few steps" in checked.stdout
     assert checked.stdout.endswith("ok\n")
-    ran = leco("run", "own/experiment.yaml", "--set", "training.steps=4", cwd=tmp_path)
+    ran = leco("run", "own/experiment.yaml", "--set", "training.batches.steps=4", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert len(list((tmp_path / "runs" / "stages").iterdir())) == 3

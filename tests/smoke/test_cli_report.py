@@ -103,10 +103,10 @@ def test_prune_asks_and_removes_only_what_was_stopped(folder):
 
 
 def test_prune_keeps_what_an_experiment_needs(tmp_path):
-    short = ["--set", "training.steps=4", "--set", "training.evaluate_every=4"]
+    short = ["--set", "training.batches.steps=4", "--set", "training.batches.evaluate_every=4"]
     assert leco("run", "digits-leco", "--method", "lpl+st-hard/cond", *short, cwd=tmp_path).returncode == 0
     needed = {path.name for path in (tmp_path / "runs" / "stages").iterdir()}
-    other = ["--set", "training.steps=6", "--set", "training.evaluate_every=6"]
+    other = ["--set", "training.batches.steps=6", "--set", "training.batches.evaluate_every=6"]
     assert leco("run", "digits-leco", "--method", "lpl", *other, cwd=tmp_path).returncode == 0
     write_store(tmp_path / "runs", make_stages([0]))
     result = leco("runs", "prune", "--keep", "digits-leco", *short, "--yes", cwd=tmp_path)

@@ -15,7 +15,7 @@ from tests.commands import assert_refused, leco
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
 
-grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.steps=8", "--jobs", 2)
+grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.batches.steps=8", "--jobs", 2)
 
 
 def stages(runs: Path) -> set[str]:
@@ -40,7 +40,7 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
 
 def test_a_head_start_makes_other_stages_but_of_the_first_period(tmp_path):
     call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
-    settings = ["--set", "training.steps=2", "--set", "training.batch_size=8"]
+    settings = ["--set", "training.batches.steps=2", "--set", "training.batches.size=8"]
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
     assert "2 distinct, 2 there" in leco(*call, *settings, cwd=tmp_path).stdout
     assert "2 distinct, 1 there" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
@@ -58,7 +58,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path):
             "--runs",
             tmp_path / "runs",
         ),
-        *("--set", "training.learning_rate=1e30"),
+        *("--set", "training.optimiser.learning_rate=1e30"),
     )
     assert result.returncode == 2
     assert "the loss of the term 'ce' is" in result.stdout.replace("\n", " ")
@@ -69,7 +69,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path):
 @pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_its_stage_goes_on(tmp_path):
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0-1"]
-    command += ["--jobs", "2", "--set", "training.steps=400", "--runs", str(tmp_path / "runs")]
+    command += ["--jobs", "2", "--set", "training.batches.steps=400", "--runs", str(tmp_path / "runs")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(process, tmp_path, "runs/partial/*/checkpoint-*")
@@ -118,7 +118,7 @@ def test_a_wrong_grid_is_refused(case, tmp_path):
 @pytest.mark.slow
 def test_the_ray_engine_finds_what_the_local_one_finds_though_a_worker_is_killed(tmp_path):
     pytest.importorskip("ray", reason="ray is an extra")
-    arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--set", "training.steps=400"]
+    arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--set", "training.batches.steps=400"]
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2", "TMPDIR": str(tmp_path / "disk")}
     environment["RAY_TMPDIR"] = "/tmp"  # the paths of sockets must be short

@@ -23,9 +23,9 @@ LEFT_OUT = {
     "leco data fetch": "fetches data",
     ".venv/bin/python benchmarks/": "measures for many minutes",
 }
-STEPS = "--set training.steps=2 --set training.evaluate_every=2"
-FEW = f"{STEPS} --set training.batch_size=8"
-SMALL = f"{FEW} --set training.model=wrn-16-1"
+STEPS = "--set training.batches.steps=2 --set training.batches.evaluate_every=2"
+FEW = f"{STEPS} --set training.batches.size=8"
+SMALL = f"{FEW} --set training.network.backbone=wrn-16-1"
 # Grids train in processes of their own, which tests/smoke/test_grid.py does: one of them is enough here.
 SMALLER = {
     "README.md": {

@@ -20,7 +20,7 @@ def _few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_images_get_the_features_of_the_model_before_and_test_is_not_touched(tmp_path):
-    call = ["plan", "digits-leco", "--size", 60, "--set", "training.steps=40", "--draws", 5]
+    call = ["plan", "digits-leco", "--size", 60, "--set", "training.batches.steps=40", "--draws", 5]
     call += ["--budget", 30, "--cost-collect", 0.5, "--json"]
     result = leco(*call, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -37,7 +37,7 @@ def test_images_get_the_features_of_the_model_before_and_test_is_not_touched(tmp
 
 
 def test_a_model_of_the_store_is_used(tmp_path):
-    settings = ["--set", "training.steps=40"]
+    settings = ["--set", "training.batches.steps=40"]
     assert leco("run", "digits-leco", "--size", 60, "--method", "ce", *settings, cwd=tmp_path).returncode == 0
     before = sorted(tmp_path.glob("runs/stages/*"))
     result = leco("plan", "digits-leco", "--size", 60, *settings, "--draws", 5, "--budget", 30, cwd=tmp_path)
@@ -48,7 +48,7 @@ def test_a_model_of_the_store_is_used(tmp_path):
 def test_the_model_that_was_trained_is_found_without_a_look_at_the_test_images(tmp_path):
     assert leco("init", "project", cwd=tmp_path).returncode == 0
     project = tmp_path / "project"
-    settings = ["--set", "training.steps=20", "--set", "training.model=wrn-10-1"]
+    settings = ["--set", "training.batches.steps=20", "--set", "training.network.backbone=wrn-10-1"]
     assert leco("run", "project/experiment.yaml", *settings, cwd=tmp_path).returncode == 0
     before = sorted(tmp_path.glob("runs/stages/*"))
     call = ["plan", "project/experiment.yaml", *settings, "--draws", 5, "--budget", 30, "--json", "-o", "plan.json"]
@@ -77,7 +77,7 @@ def test_a_plan_does_not_hang_on_where_test_rows_stand_nor_on_what_was_trained_b
     mixed = [row for number, row in enumerate(others) for row in [*held_out[number : number + 1], row]]
     assert sorted(mixed) == sorted(rows)
     manifest.write_text("\n".join([header, *mixed]) + "\n")
-    settings = ["--set", "training.steps=20", "--set", "training.model=wrn-10-1"]
+    settings = ["--set", "training.batches.steps=20", "--set", "training.network.backbone=wrn-10-1"]
     assert leco("run", "project/experiment.yaml", *settings, cwd=tmp_path).returncode == 0
     plans = []
     for runs in ("runs", "others"):
@@ -99,11 +99,11 @@ def test_of_a_benchmark_the_test_samples_are_not_read(tmp_path, monkeypatch: pyt
 
     monkeypatch.setattr(Benchmark, "test", property(untouchable))
     result = leco(
-        "plan", "digits-leco", "--size", 60, "--set", "training.steps=40", "--draws", 5, "--budget", 30, cwd=tmp_path
+        "plan", "digits-leco", "--size", 60, "--set", "training.batches.steps=40", "--draws", 5, "--budget", 30, cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
     with pytest.raises(AssertionError, match="was read"):
-        leco("run", "digits-leco", "--size", 60, "--set", "training.steps=40", cwd=tmp_path)
+        leco("run", "digits-leco", "--size", 60, "--set", "training.batches.steps=40", cwd=tmp_path)
 
 
 def test_masks_are_planned_by_the_image(vistas_root: Path, tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from leco.training import run as running
 
 
 def graph(method: str, steps: int = 8) -> Graph:
-    wanted = experiment("digits-leco", {"method": method, "size": 40}, {"training.steps": str(steps)})
+    wanted = experiment("digits-leco", {"method": method, "size": 40}, {"training.batches.steps": str(steps)})
     return Graph.of([wanted], Path())
 
 

@@ -18,7 +18,7 @@ from tests.commands import assert_refused, leco
 from leco import LecoError
 from leco.experiments.store import Store
 
-SHORT = ["--set", "training.steps=12", "--set", "training.evaluate_every=6"]
+SHORT = ["--set", "training.batches.steps=12", "--set", "training.batches.evaluate_every=6"]
 
 
 def command(*arguments: object) -> list[str]:
@@ -76,7 +76,7 @@ def same_stages(one: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(tmp_path):
     """With a teacher, BatchNorm, checkpoints all the time, and the newest of them cut short after the first kill."""
-    settings = ["training.steps=60", "training.evaluate_every=20", "training.model=wrn-10-1"]
+    settings = ["training.batches.steps=60", "training.batches.evaluate_every=20", "training.network.backbone=wrn-10-1"]
     arguments = ["digits-leco", "--method", "lpl+st-hard/cond", *(part for s in settings for part in ("--set", s))]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert leco_run(*arguments, "--runs", whole).returncode == 0
@@ -111,7 +111,7 @@ def _there(paths: Iterable[Path]) -> list[Path]:
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
-    arguments = ["digits-leco", "--method", "ce", "--set", "training.steps=600"]
+    arguments = ["digits-leco", "--method", "ce", "--set", "training.batches.steps=600"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -151,32 +151,32 @@ def test_a_dry_run_trains_nothing(tmp_path):
 
 BAD = {
     "a setting twice": (
-        ["digits-leco", "--set", "training.steps=3", "--set", "training.steps=4"],
-        "training.steps: is given 2 times",
+        ["digits-leco", "--set", "training.batches.steps=3", "--set", "training.batches.steps=4"],
+        "training.batches.steps: is given 2 times",
     ),
     "unknown method": (
         ["digits-leco", "--method", "lpl+st-hrd"],
         "'lpl+st-hrd' is no method; did you mean 'lpl+st-hard'?",
     ),
-    "unknown setting": (["digits-leco", "--set", "training.stesp=5"], "did you mean 'training.steps'?"),
-    "half a setting": (["digits-leco", "--set", "training.steps"], "say KEY=VALUE"),
-    "senseless value": (["digits-leco", "--set", "training.steps=0"], "training.steps: Input should be greater than"),
+    "unknown setting": (["digits-leco", "--set", "training.stesp=5"], "did you mean 'training.batches.steps'?"),
+    "half a setting": (["digits-leco", "--set", "training.batches.steps"], "say KEY=VALUE"),
+    "senseless value": (["digits-leco", "--set", "training.batches.steps=0"], "training.batches.steps: Input should be greater than"),
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
     "unknown budget": (["cub-leco", "--budget", "huge"], "budget: 'huge' is none; valid: 'paper', 'small'"),
     "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is no device; did you mean 'cpu'?"),
     "unknown precision": (
-        ["digits-leco", "--set", "training.precision=16-mixed"],
-        "training.precision: Input should be",
+        ["digits-leco", "--set", "training.network.precision=16-mixed"],
+        "training.network.precision: Input should be",
     ),
     "nothing to accelerate": (
-        ["digits-leco", "--set", "training.nesterov=true", "--set", "training.momentum=0"],
+        ["digits-leco", "--set", "training.optimiser.nesterov=true", "--set", "training.optimiser.momentum=0"],
         "nesterov needs a momentum above 0",
     ),
-    "odd batch": (["digits-leco", "--set", "training.batch_size=7"], "batch_size must be even"),
+    "odd batch": (["digits-leco", "--set", "training.batches.size=7"], "batch_size must be even"),
     "no such file": (["nowhere.yaml"], "nowhere.yaml: there is no such file"),
     "bad seed": (["digits-leco", "--seed", "-1"], "seed: Input should be greater than or equal to 0, not -1"),
     "images for features": (
-        ["digits-leco", "--set", "training.model=resnet1"],
+        ["digits-leco", "--set", "training.network.backbone=resnet1"],
         "'resnet1' is no backbone; did you mean",
     ),
 }

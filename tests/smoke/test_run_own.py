@@ -102,7 +102,7 @@ def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     from leco.experiments.experiment import experiment
     from leco.experiments.stages import plan
     from leco.experiments.store import Store
-    from leco.training.run import Machine, run_stage
+    from leco.experiments.run import Machine, run_stage
 
     changed = {f"training.{key}": value for key, value in settings.items()}
     wanted = experiment(str(folder / "experiment.yaml"), {}, changed)

@@ -18,11 +18,11 @@ from leco.experiments.experiment import Training, experiment
 from leco.experiments.recipes import defaults
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.training.run import Machine, run_stage
+from leco.experiments.run import Machine, run_stage
 
 SMALL = {
-    **{"training.model": "tiny", "training.pretrained": "false", "training.steps": "2", "training.evaluate_every": "1"},
-    **{"training.batch_size": "4", "training.crop": "32", "training.base_size": "40", "training.window": "32"},
+    **{"training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.steps": "2", "training.batches.evaluate_every": "1"},
+    **{"training.batches.size": "4", "training.segmentation.crop": "32", "training.segmentation.base_size": "40", "training.segmentation.window": "32"},
 }
 
 
@@ -72,7 +72,7 @@ def test_every_kind_of_method_segments(method, vistas, tmp_path):
 
 @pytest.mark.slow
 def test_hrnet_with_its_auxiliary_heads_is_trained(vistas, tmp_path):
-    result = run(vistas, tmp_path / "runs", {"training.model": "hrnet_w18_small"}, method="joint", strategy="scratch")
+    result = run(vistas, tmp_path / "runs", {"training.network.backbone": "hrnet_w18_small"}, method="joint", strategy="scratch")
     means = (result["folder"] / "metrics.jsonl").read_text()
     assert all(f'"{name}"' in means for name in ("ce", "joint", "auxiliary ce", "auxiliary joint"))
 
@@ -93,8 +93,8 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"training.balance": "true"}, "pixels cannot be balanced"),
-        ({"training.head": "gaussian"}, "gaussian heads are for classification, not for pixels"),
+        ({"training.pseudo_labels.balance": "true"}, "pixels cannot be balanced"),
+        ({"training.finish.head": "gaussian"}, "gaussian heads are for classification, not for pixels"),
     ],
 )
 def test_what_pixels_cannot_have_is_said_before_anything_is_trained(vistas, setting, message):
@@ -165,7 +165,7 @@ def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path
     wanted = experiment(
         "camvid-leco",
         {"method": "lpl", "budget": "small"},
-        {"training.steps": "2", "training.evaluate_every": "2", "training.batch_size": "4"},
+        {"training.batches.steps": "2", "training.batches.evaluate_every": "2", "training.batches.size": "4"},
     )
     material, store = make_material(wanted, data_root), Store(tmp_path)
     stages = plan(wanted, material)

@@ -12,7 +12,7 @@ from leco.model.bundle import read_bundle
 
 FEWER = {
     "--images 60": "--images 6",
-    "leco run": "leco run --set training.steps=4 --set training.batch_size=16 --set training.evaluate_every=2",
+    "leco run": "leco run --set training.batches.steps=4 --set training.batches.size=16 --set training.batches.evaluate_every=2",
 }
 
 

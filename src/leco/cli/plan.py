@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from leco.dataset import Material
     from leco.experiments.experiment import Experiment
-    from leco.training.run import Machine
+    from leco.experiments.run import Machine
 
 _MOST_ROWS = 30
 
@@ -118,7 +118,7 @@ def asked_for(
 @contextmanager
 def machine() -> "Iterator[Machine]":
     """What trains, if something must be, and stops when it is asked to."""
-    from leco.training.run import Machine, stoppable
+    from leco.experiments.run import Machine, stoppable
 
     with stoppable() as stop:
         yield Machine(stop=stop, say=lambda problem: typer.echo(problem, err=True))

@@ -11,10 +11,10 @@ from leco.errors import LecoError
 
 if TYPE_CHECKING:
     from leco.dataset import Material
+    from leco.experiments.run import Machine
     from leco.experiments.stages import Plan, Stage
     from leco.experiments.store import Store
     from leco.training.loop import Report
-    from leco.training.run import Machine
 
 
 def run(
@@ -74,10 +74,10 @@ def run(
     from leco.experiments.experiment import experiment
     from leco.experiments.networks import build_network
     from leco.experiments.remote import is_url, local_path
+    from leco.experiments.run import Machine, Stopped, stoppable
     from leco.experiments.stages import choose, plan
     from leco.experiments.store import Store
     from leco.model.bundle import check_target
-    from leco.training.run import Machine, Stopped, stoppable
 
     if is_url(runs_folder):
         raise LecoError(f"--runs {runs_folder}: is an address, which `leco grid` can use; say a folder")
@@ -168,7 +168,7 @@ def _train(stages: "Plan", material: "Material", store: "Store", machine: "Machi
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from leco.training.run import run_stage
+    from leco.experiments.run import run_stage
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)

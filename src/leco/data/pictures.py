@@ -35,7 +35,7 @@ def class_counts(benchmark: Benchmark, split: Split) -> list[Tensor]:
 def long_tail(benchmark: Benchmark, counts_of_periods: list[Tensor]) -> Image.Image:
     """Plot the samples (or pixels) per class, sorted, for each period, on a log scale (the paper's appendix D)."""
     figure = Figure(figsize=(4 * len(counts_of_periods), 3), layout="constrained")
-    unit = "pixels" if benchmark.recipe.task == "segmentation" else "samples"
+    unit = "pixels" if benchmark.recipe.modality == "segmentation" else "samples"
     for number, (version, counts) in enumerate(zip(benchmark.ontology.versions, counts_of_periods, strict=True)):
         axes = figure.add_subplot(1, len(counts_of_periods), number + 1)
         axes.bar(np.arange(len(counts)), counts.sort(descending=True).values.numpy(), width=1.0, color="#1a7f4b")
@@ -50,11 +50,11 @@ def long_tail(benchmark: Benchmark, counts_of_periods: list[Tensor]) -> Image.Im
 
 def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
     """Show some samples of each period with their labels; None for features, which have no looks."""
-    if benchmark.recipe.task == "features":
+    if benchmark.recipe.modality == "features":
         return None
     rows: list[tuple[str, Tensor]] = []
     for number, period in enumerate(split.periods):
-        if benchmark.recipe.task == "segmentation":
+        if benchmark.recipe.modality == "segmentation":
             chosen = period.train[torch.linspace(0, len(period.train) - 1, _PER_ROW).long()]
             rows += _segmentation_rows(benchmark, number, chosen)
             continue
@@ -64,8 +64,8 @@ def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
             members = period.train[labels == label][:_PER_ROW]
             if len(members):
                 rows.append((f"TP{number} {version.handle(label)}", benchmark.pool.inputs.read(members)))
-    if benchmark.recipe.task == "classification":
-        views, shown = benchmark.views(), split.periods[0].train[:_PER_ROW]
+    if benchmark.recipe.modality == "classification":
+        views, shown = benchmark.views, split.periods[0].train[:_PER_ROW]
         images, draws = benchmark.pool.inputs.read(shown), Draws(split.seed, 0, shown)
         rows += [(f"{kind} view", getattr(views, kind)(images, draws)) for kind in ("evaluate", "weak", "strong")]
     return contact_sheet(rows)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from leco.model.description import MOST_RECORDS, UNITS, Record
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
 from leco.ontology.version import NO_LABEL
 
 if TYPE_CHECKING:
@@ -19,8 +20,31 @@ if TYPE_CHECKING:
     from leco.ontology.ontology import Ontology
 
 
+MOST_RECORDS = 10_000  # validation samples that are kept of each version
+UNITS = 10_000  # of confidence
 _FEWEST = 50  # answers that an accuracy is measured on, if there are so many
 _KNOWN = {"1": 1, "0": 0}
+
+
+class Record(BaseModel):
+    """How sure the model was of each validation sample, and whether it was right; the samples of all versions match."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    confidence: str = Field(max_length=6 * MOST_RECORDS, pattern="^[0-9 ]*$")  # of 10,000; with blanks between them
+    right: str = Field(max_length=MOST_RECORDS, pattern="^[01-]*$")  # 1, 0, or - where the label is not known
+
+    @model_validator(mode="after")
+    def _as_many(self) -> "Record":
+        levels = self.confidence.split()
+        if len(levels) != len(self.right) or any(len(level) > 5 or int(level) > UNITS for level in levels):
+            raise ValueError(f"{len(self.right)} numbers from 0 to {UNITS} are needed, one for each answer")
+        return self
+
+    @property
+    def confidences(self) -> list[float]:
+        """The probability that each answer had."""
+        return [int(level) / UNITS for level in self.confidence.split()]
 
 
 def likeliest(probs_nc: "Tensor", ontology: "Ontology", version: str) -> "tuple[Tensor, Tensor]":

@@ -14,7 +14,7 @@ from leco.evaluation import Scores
 from leco.ontology.version import Version
 
 if TYPE_CHECKING:
-    from leco.evaluation.scoring import Judged
+    from leco.evaluation.evaluate import Judged
 
 LEVEL = 0.05
 _ROUNDING = 1e-12

@@ -1,122 +1,38 @@
-"""What an experiment is, as typed and checked data."""
+"""An experiment as typed and checked data: what an `experiment.yaml` or a command line says, with all defaults."""
 
 import reprlib
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from leco import strict_yaml
-from leco.data.benchmarks import recipe
-from leco.data.manifest.table import read_table
+from leco.data.benchmarks.benchmark import Budget, recipe
 from leco.data.periods import Annotation
-from leco.devices import Precision
+from leco.dataset import Dataset, benchmark
+from leco.dataset.dataset import IMAGE_SIZE
 from leco.errors import LecoError, TextError, nearest
-from leco.experiments.recipes import Budget, defaults
 from leco.io import read_text
 from leco.methods.method import Method
-from leco.methods.terms import Settings
 from leco.model.description import read_description
-from leco.models.backbones import cached_weights
 from leco.ontology.files import line_of
-from leco.settings import Strategy
-from leco.training.loop import Optimisation
+from leco.registry import Registry
+from leco.settings import MOVED, NAMES, PARTS, Settings, Strategy, merge, nest
+from leco.training.finish import HEADS
+from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
 _LARGEST_FILE = 1_000_000
 _PATHS = ("manifest", "ontology", "root")  # of own data
-
-
-def _listed(value: Any) -> Any:
-    """One learning rate, several, or text with commas between them."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
-    return value if isinstance(value, list | tuple) else [value]
-
-
-LearningRates = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_listed), Field(min_length=1)
-]
-
-
-class Training(BaseModel):
-    """How long and how a period is trained."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    model: str = "wrn-28-2"
-    pretrained: bool = False
-    steps: int = Field(160_000, ge=1, le=10**9)
-    batch_size: int = Field(128, ge=4, le=2**16)  # where history is used, half of it is history (K = M)
-    learning_rate: LearningRates = (0.06,)  # of several, the best on validation is chosen, in each period
-    weight_decay: float = Field(5e-4, ge=0, le=1e6)
-    momentum: float = Field(0.9, ge=0, lt=1)
-    nesterov: bool = False
-    schedule: Literal["cosine", "poly"] = "cosine"
-    average: float = Field(0.999, ge=0, lt=1)
-    average_warm_up: bool = True
-    average_norm: bool = False  # BatchNorm's statistics averaged with the weights; else those of the last steps
-    # BatchNorm's momentum: FixMatch's 0.001 needs thousands of steps before its statistics mean anything.
-    norm_momentum: float = Field(0.001, gt=0, le=1)
-    head_steps: int = Field(0, ge=0)  # of `lp-ft`: so many with the heads alone
-    draws_a_view: int = Field(4, ge=1)  # of `freeze`: a view of each sample for so many times that it is drawn
-    evaluate_every: int = Field(1_000, ge=1)
-    together: bool = False  # new samples and history in one forward pass (decision 10)
-    threshold: float = Field(0.95, ge=0, le=1)  # of pl and fixmatch
-    balance: bool = False  # the teacher's guesses as frequent as the classes of the new samples are
-    head: Literal["trained", "gaussian"] = "trained"  # gaussian: fitted anew, in closed form, to the features
-    # How much of a class's log frequency is taken off its logits after training; -0 is 0.
-    adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
-    soft: bool = False  # pl and fixmatch with soft targets
-    st_soft_filtered: bool = False  # st-soft always filtered
-    precision: Precision = "32-true"
-    # Segmentation (appendix C): the longer edge is scaled to `base_size` times a factor, and a square is cropped.
-    crop: int = Field(720, ge=8, le=4_096)
-    base_size: int = Field(2_200, ge=8, le=16_384)
-    scale: tuple[float, float] = (0.5, 2.1)
-    window: int = Field(720, ge=8)  # of inference; windows overlap by a third
-    coarse_on_new: bool = True  # joint and lpl also on the new samples
-    mask_contradictions: bool = False  # drop old labels that contradict new ones; needs both, as benchmarks have
-    # Where a period starts from the one before, if it has other rates.
-    finetune_learning_rate: LearningRates | None = None
-
-    @model_validator(mode="after")
-    def _even_batch(self) -> "Training":
-        if self.batch_size % 2:
-            raise ValueError(f"batch_size must be even, not {self.batch_size}: half of it is history")
-        if self.head_steps >= self.steps:
-            raise ValueError(f"head_steps must be fewer than the {self.steps} steps, not {self.head_steps}")
-        if self.head == "gaussian" and self.adjust:
-            raise ValueError(
-                f"training.adjust: {self.adjust:g} is for trained heads; a Gaussian one prefers no class for being "
-                "frequent: set it to 0"
-            )
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs a momentum above 0")
-        if not 0 < self.scale[0] <= self.scale[1] <= 10:
-            raise ValueError(f"scale must be two positive factors up to 10, the smaller first, not {self.scale}")
-        return self
-
-    def optimisation(self) -> Optimisation:
-        """The part that the loop needs."""
-        (rate,) = self.learning_rate
-        known = {field.name: getattr(self, field.name) for field in fields(Optimisation)}
-        return Optimisation(**known | {"learning_rate": rate})
-
-    def settings(self) -> Settings:
-        """The part that the terms need."""
-        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+_REGISTERED: dict[str, Registry[Any]] = {
+    "optimiser.name": OPTIMISERS,
+    "optimiser.schedule": SCHEDULES,
+    "finish.head": HEADS,
+}
+DEFAULT_METHOD = "lpl+st-hard/cond"
 
 
 class OwnData(BaseModel):
@@ -127,7 +43,13 @@ class OwnData(BaseModel):
     manifest: Path
     ontology: Path
     root: Path | None = None  # the manifest's folder
-    image_size: int = Field(64, ge=8, le=2_048)
+    image_size: int = Field(IMAGE_SIZE, ge=8, le=2_048)
+    modality: str | None = None  # one that was registered; else what the manifest's columns say
+
+    def dataset(self) -> Dataset:
+        """The data, which are read when they are needed."""
+        more = {"root": self.root, "image_size": self.image_size, "modality": self.modality}
+        return Dataset.from_manifest(self.manifest, self.ontology, **more)  # type: ignore[arg-type]
 
 
 class Procedure(BaseModel):
@@ -135,17 +57,27 @@ class Procedure(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str = "lpl+st-hard/cond"
+    method: str = DEFAULT_METHOD
     strategy: Strategy = "finetune"
     head_start: bool = False
     annotation: Annotation = "label-new"
     seed: int = Field(0, ge=0, lt=2**31)
-    training: Training = Training()
+    training: Settings = Settings()
 
     @field_validator("method")
     @classmethod
     def _known_method(cls, method: str) -> str:
         return str(Method.parse(method))
+
+    @field_validator("training")
+    @classmethod
+    def _registered(cls, training: Settings) -> Settings:
+        for place, registry in _REGISTERED.items():
+            part, name = place.split(".")
+            value = getattr(getattr(training, part), name)
+            if value not in registry:
+                raise ValueError(f"training.{place}: {value!r} is not registered{nearest(value, registry)}")
+        return training
 
 
 class Experiment(Procedure):
@@ -161,18 +93,44 @@ class Experiment(Procedure):
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> "Experiment":
         if (self.benchmark is None) == (self.data is None):
-            raise ValueError("say either `benchmark`, or `data` with `manifest` and `ontology`")
+            raise ValueError("give either `benchmark`, or `data` with `manifest` and `ontology`")
         if self.data is not None and self.size is not None:
-            raise ValueError("`size` is for benchmarks; own data are taken as they are")
+            raise ValueError("`size` is for benchmarks; own data are used as they are")
         if self.data is not None and "transition" in self.model_fields_set:
             raise ValueError("`transition` is for benchmarks; own data have that of their ontology")
         if self.data is not None and "budget" in self.model_fields_set:
-            raise ValueError("a budget is for benchmarks; own data are trained as `training` says, or its defaults")
+            raise ValueError("`budget` is for benchmarks; own data are trained as `training` says, or by its defaults")
         if self.data is not None and self.annotation != "label-new":
-            raise ValueError(f"own data are labelled as they are; `annotation: {self.annotation}` is for benchmarks")
+            raise ValueError(f"own data keep the labels they have; `annotation: {self.annotation}` is for benchmarks")
         if self.start is not None and self.strategy == "scratch":
             raise ValueError("`start` names a model to start from, but `strategy: scratch` starts from none")
         return self
+
+    def dataset(self, root: Path) -> Dataset:
+        """The data; benchmarks are below the folder `root`. Experiments on the same data share them."""
+        if self.data is not None:
+            return _own(self.data)
+        assert self.benchmark is not None
+        return _benchmark(self.benchmark, root, self.size, self.transition)
+
+
+@lru_cache(maxsize=8)
+def _benchmark(name: str, root: Path, size: int | None, transition: Literal["tree", "soft"]) -> Dataset:
+    return benchmark(name, root, size=size, transition=transition)
+
+
+_OWN: dict[tuple[OwnData, int], Dataset] = {}
+
+
+def _own(data: OwnData) -> Dataset:
+    """As long as the manifest does not change: the cells of a grid all ask for it."""
+    with suppress(OSError):
+        key = (data, data.manifest.stat().st_mtime_ns)
+        if key not in _OWN:
+            _OWN.clear()
+            _OWN[key] = data.dataset()
+        return _OWN[key]
+    return data.dataset()
 
 
 class ExperimentError(LecoError):
@@ -183,10 +141,24 @@ class ExperimentError(LecoError):
         super().__init__(problems[0])
 
 
-def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -> Experiment:
+def defaults_for(
+    data: Dataset, given: Mapping[str, Any], *, budget: str = "paper", start: Path | None = None
+) -> dict[str, Any]:
+    """Nested settings: those that are given, and the data's own defaults; the same from Python and from a file."""
+    network = given.get("network")
+    backbone = network.get("backbone") if isinstance(network, Mapping) else None
+    base: dict[str, Any] = {}
+    if start is not None:
+        with suppress(LecoError):  # whoever reads the bundle reports what is wrong with it
+            base = {"network": {"backbone": read_description(start).model}}
+    return merge(merge(data.defaults(budget, None if backbone is None else str(backbone)), base), given)
+
+
+def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, str]) -> Experiment:
     """The experiment of a benchmark or an experiment.yaml, with `changes` to it and `settings` of its training.
 
-    Settings are text, such as ``{"training.steps": "500"}``; what neither says comes from the recipe.
+    Settings are dotted, with values as text: ``{"training.batches.steps": "500"}``. What neither gives comes from the
+    data's own defaults.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     file = File.read(Path(source)) if source.endswith((".yaml", ".yml", ".json")) else None
@@ -195,40 +167,30 @@ def experiment(source: str, changes: dict[str, Any], settings: dict[str, str]) -
     given = values.get("training") or {}
     if not isinstance(given, dict):
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
-    budget = values.get("budget", "paper")
-    if budget not in get_args(Budget):
-        raise LecoError(f"budget: {budget!r} is none{nearest(str(budget), get_args(Budget))}")
-    name = values.get("benchmark")
-    own = values["data"] if isinstance(values.get("data"), dict) else {}
-    side = str(own.get("image_size", ""))
-    task = own_task(own.get("manifest")) if name is None else recipe(str(name)).task
-    base = defaults(str(name), task, budget, int(side) if side.isdecimal() else 64)
-    if isinstance(values.get("start"), str | Path):
-        with suppress(LecoError):  # whoever reads the bundle says what is wrong with it
-            base = base | {"model": read_description(Path(values["start"])).model}
-    training = base | given | _training_settings(settings)
-    if task == "own images" and "start" not in values:  # weights are taken if they are there, and never fetched unasked
-        training.setdefault("pretrained", cached_weights(str(training["model"])) is not None)
-    values["training"] = training
+    start = values.get("start")
+    given = merge(given, nest(_checked(settings)))
+    budget = str(values.get("budget", "paper"))
+    where = Path(start) if isinstance(start, str | Path) else None
+    values["training"] = defaults_for(_data_of(values), given, budget=budget, start=where)
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
         raise ExperimentError([_locate(problem, file, changes, settings) for problem in error.errors()]) from None
 
 
-def own_task(manifest: object) -> str:
-    """What the columns of a manifest make of own data; one that cannot be read is reported by whoever reads it."""
+def _data_of(values: Mapping[str, Any]) -> Dataset:
+    """The data that an experiment names, as far as they can be known before it is checked."""
+    name, own = values.get("benchmark"), values.get("data")
+    if name is not None:
+        return _benchmark(recipe(str(name)).name, Path(), None, "tree")
     try:
-        return _task_of(manifest, manifest.stat().st_mtime_ns) if isinstance(manifest, Path) else "own images"
-    except (OSError, ValueError):
-        return "own images"
-
-
-@lru_cache(maxsize=8)
-def _task_of(manifest: Path, _: int) -> str:
-    """As long as the file does not change: the cells of a grid all ask for it."""
-    table, _problems = read_table(manifest)
-    return "own features" if table.kind == "features" else "own masks" if table.target == "mask" else "own images"
+        data = _own(OwnData.model_validate(own))
+        data.modality  # noqa: B018 (reads the columns of the manifest)
+    except (ValidationError, LecoError, OSError):  # reported by whoever reads them
+        size = str(own.get("image_size", "")) if isinstance(own, dict) else ""
+        side = int(size) if size.isdecimal() else IMAGE_SIZE
+        return Dataset.from_table({"image": []}, "unknown", image_size=side, modality="classification")
+    return data
 
 
 @dataclass(frozen=True)
@@ -258,12 +220,12 @@ class File:
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:
-        """The line that a key stands on."""
+        """The line that a key is on."""
         return line_of("yaml", self.text, place) or 1
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers and booleans as they are spelled: the schema knows what they are to be."""
+    """Numbers and booleans as they are spelled: the schema knows their types."""
     if isinstance(value, dict):
         return {str(key): _as_text(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -271,11 +233,11 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, strict_yaml.Plain) else value
 
 
-def _locate(problem: Any, file: File | None, changes: dict[str, Any], settings: dict[str, str]) -> str:
-    """A problem with the line it stands on, if it comes from the file and not from the command line."""
+def _locate(problem: Any, file: File | None, changes: Mapping[str, Any], settings: Mapping[str, str]) -> str:
+    """A problem with its line, if it comes from the file and not from the command line."""
     place = problem["loc"]
     from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
-    line = f":{file.line(place)}" if file and place else ""  # what is wrong with all of it stands nowhere
+    line = f":{file.line(place)}" if file and place else ""  # a problem of the whole has no line
     return (f"{file.path}{line}: " if file and not from_command else "") + spell_out(problem)
 
 
@@ -284,20 +246,31 @@ def spell_out(problem: Any) -> str:
     names = [str(part) for part in problem["loc"]]
     place = ".".join(names)
     if problem["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]] = {"training": Training, "data": OwnData}
-        known = parts.get(names[0], Experiment).model_fields
-        return f"{place}: there is no such setting{nearest(names[-1], known)}"
+        return f"{place}: {_unknown(names)}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"{place}: is missing"
     return message if problem["type"] == "value_error" else f"{place}: {message}, not {reprlib.repr(problem['input'])}"
 
 
-def _training_settings(settings: dict[str, str]) -> dict[str, Any]:
-    changed: dict[str, Any] = {}
-    known = [f"training.{name}" for name in Training.model_fields]
-    for key, value in settings.items():
+def _unknown(names: list[str]) -> str:
+    """Why a setting is refused: it moved, or it never existed."""
+    if names[0] == "training" and len(names) == 2 and names[1] in MOVED:
+        return f"is now training.{MOVED[names[1]]}"
+    known: Mapping[str, Any] = Experiment.model_fields
+    if names[0] == "training":
+        known = PARTS if len(names) == 2 else PARTS[names[1]].model_fields
+    elif names[0] == "data":
+        known = OwnData.model_fields
+    return f"is not a setting{nearest(names[-1], known)}"
+
+
+def _checked(settings: Mapping[str, str]) -> dict[str, str]:
+    """Dotted settings without `training.`; one that does not exist is refused."""
+    known = [f"training.{name}" for name in NAMES]
+    for key in settings:
         if key not in known:
-            raise LecoError(f"--set {key}: there is no such setting{nearest(key, known)}")
-        changed[key.removeprefix("training.")] = value
-    return changed
+            moved = MOVED.get(key.removeprefix("training."))
+            problem = f"is now training.{moved}" if moved else f"is not a setting{nearest(key, known)}"
+            raise LecoError(f"--set {key}: {problem}")
+    return {key.removeprefix("training."): value for key, value in settings.items()}

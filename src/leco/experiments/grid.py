@@ -13,13 +13,15 @@ from pathlib import Path
 
 import torch
 
-from leco.dataset import Material, make_material
+from leco.dataset import Periods
 from leco.errors import LecoError, nearest
-from leco.experiments.experiment import Experiment, Training
+from leco.experiments.experiment import Experiment
 from leco.experiments.remote import Remote, is_url, local_path
-from leco.experiments.stages import Plan, Stage, plan
+from leco.experiments.run import Machine, run_stage
+from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
-from leco.training.run import Machine, run_stage, stoppable
+from leco.experiments.train import periods_of, stoppable
+from leco.settings import Settings
 
 _ATTEMPTS = 3  # of a stage whose process was killed
 
@@ -36,7 +38,7 @@ class Graph:
     @classmethod
     def of(cls, experiments: Sequence[Experiment], root: Path) -> "Graph":
         """Plan all experiments; benchmarks are below the folder `root`."""
-        plans = tuple(plan(experiment, material_of(experiment, root)) for experiment in experiments)
+        plans = tuple(plan(experiment, shared_periods(experiment, root)) for experiment in experiments)
         stages: dict[str, Stage] = {}
         needed_by: dict[str, Experiment] = {}
         for experiment, planned in zip(experiments, plans, strict=True):
@@ -64,11 +66,6 @@ class Graph:
             if found.keys() & set(self.needs(other)):
                 found[other] = None
         return list(found)[1:]
-
-
-def needed(stage: Stage) -> list[Stage]:
-    """The stages that one starts from, or learns from."""
-    return [*stage.previous, *([stage.teacher] if stage.teacher else [])]
 
 
 @dataclass
@@ -174,11 +171,11 @@ def _enter_worker(threads: int, parent: int) -> None:
 
 def train(experiment: Experiment, name: str, root: Path, runs: str | Path, device: str) -> None:
     """Train one stage of an experiment in this process; what it needs is complete in the store."""
-    material = material_of(experiment, root)
-    planned = plan(experiment, material)
+    periods = shared_periods(experiment, root)
+    planned = plan(experiment, periods)
     stage = next((s for s in planned.stages if s.fingerprint == name), None)
     if stage is None:
-        raise LecoError(f"{material.name}: the data have changed since the grid was planned; start again")
+        raise LecoError(f"{periods.name}: the data changed since the grid was planned; start it again")
     with stoppable() as stop:
         machine, remote = Machine(device, stop=stop), Remote(str(runs)) if is_url(runs) else None
         if remote is not None:
@@ -186,21 +183,22 @@ def train(experiment: Experiment, name: str, root: Path, runs: str | Path, devic
             remote.fetch_checkpoint(name)
             machine = replace(machine, saved=remote.put_checkpoint)
         store = Store(local_path(runs)) if remote is None else remote.store
-        run_stage(stage, material, store, machine, lambda *_: None, planned.may_diverge(stage))
+        run_stage(stage, periods, store, machine, may_diverge=planned.may_diverge(stage))
         if remote is not None:
             remote.put(name)
 
 
-def material_of(experiment: Experiment, root: Path) -> Material:
-    """What an experiment trains on, loaded once for all that share it."""
+def shared_periods(experiment: Experiment, root: Path) -> Periods:
+    """The periods of an experiment, read once for all experiments that share them."""
     said = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
-    weights = Training(model=experiment.training.model, pretrained=experiment.training.pretrained)
-    return _material(Experiment(**{name: getattr(experiment, name) for name in said}, training=weights), root)
+    network = experiment.training.network.reset("norm_momentum", "precision")
+    training = Settings(network=network)
+    return _periods(Experiment(**{name: getattr(experiment, name) for name in said}, training=training), root)
 
 
 @lru_cache(maxsize=8)
-def _material(experiment: Experiment, root: Path) -> Material:
-    return make_material(experiment, root)
+def _periods(experiment: Experiment, root: Path) -> Periods:
+    return periods_of(experiment, root)
 
 
 Engine = Callable[[Graph, Path, str | Path, int, str], Iterator[Progress]]
@@ -213,5 +211,5 @@ def engine_of(name: str) -> Engine:
 
         return run_on_ray
     if name != "local":
-        raise LecoError(f"{name!r} is no engine{nearest(name, ('local', 'ray'))}")
+        raise LecoError(f"{name!r} is not an engine{nearest(name, ('local', 'ray'))}")
     return run_locally

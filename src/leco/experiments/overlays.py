@@ -16,10 +16,10 @@ _LARGEST = 512  # pixels of an edge
 @torch.no_grad()
 def overlay_sheet(judge: Judge, network: nn.Module) -> bytes:
     """Some test frames, one column each, as a PNG; what has no label is black in the truth."""
-    material = judge.material
-    tested = material.tested(judge.period)
+    periods = judge.periods
+    tested = periods.tested(judge.period)
     chosen = tested[torch.linspace(0, len(tested) - 1, min(_FRAMES, len(tested))).long()]
-    frames = [_rows(judge, network, index) for index in chosen.split(1)]  # type: ignore[no-untyped-call]
+    frames = [_rows(judge, network, index) for index in chosen.split(1)]
     rows = [(name, torch.cat([frame[name] for frame in frames])) for name in frames[0]]
     file = io.BytesIO()
     contact_sheet(rows).save(file, "PNG")
@@ -27,9 +27,9 @@ def overlay_sheet(judge: Judge, network: nn.Module) -> bytes:
 
 
 def _rows(judge: Judge, network: nn.Module, index: Tensor) -> dict[str, Tensor]:
-    material, samples = judge.material, judge.material.test
+    periods, samples = judge.periods, judge.periods.test
     images = samples.inputs.read(index)
-    ontology = material.until(judge.period)
+    ontology = periods.until(judge.period)
     newest = ontology.newest
     every = max(1, max(images.shape[-2:]) // _LARGEST)
     small = images[..., ::every, ::every]

@@ -11,15 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from leco.data.periods import Annotation
-from leco.dataset import Material
+from leco.dataset import Periods
 from leco.errors import LecoError
-from leco.experiments.experiment import Procedure, Training
-from leco.experiments.relevance import unused
-from leco.experiments.store import Store
+from leco.experiments.experiment import Procedure
+from leco.experiments.store import AnyStore
 from leco.methods.method import Method
-from leco.settings import Strategy
+from leco.settings import Settings, Strategy
 
-_FORMAT = 1  # of results; raised when a change of code changes them
+_FORMAT = 2  # of results; raised when a change of code changes them
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Stage:
     annotation: Annotation
     head_start: bool
     seed: int
-    training: Training
+    training: Settings
     previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
     teacher: "Stage | None" = None
     start: str = ""  # digest of the bundle that it starts from, where that is no stage
@@ -81,8 +80,7 @@ class Stage:
         return replace(self, material=self.learned, previous=previous, teacher=teacher)
 
     def __str__(self) -> str:
-        (rate,) = self.training.learning_rate
-        return f"TP{self.period} {self.method}, lr {rate:g}"
+        return f"TP{self.period} {self.method}, lr {self.training.learning_rate:g}"
 
 
 @dataclass(frozen=True)
@@ -105,62 +103,62 @@ class Plan:
         return list(found)
 
 
-def plan(procedure: Procedure, material: Material) -> Plan:
+def plan(procedure: Procedure, periods: Periods) -> Plan:
     """The stages of an experiment.
 
     The first period has nothing to take over, so all experiments share it; a teacher is the `ce` model of the same
     period and learning rate, which is a row of the paper's tables itself.
     """
-    method, training = Method.parse(procedure.method), procedure.training
-    if training.balance and material.task == "segmentation":
-        raise LecoError("training.balance: pixels cannot be balanced; it is for classification")
-    if training.head == "gaussian" and material.task == "segmentation":
-        raise LecoError("training.head: gaussian heads are for classification, not for pixels; say trained")
-    name, learned = (f"{material.name} {digest}" for digest in (material.fingerprint, material.learned))
-    periods: list[tuple[Stage, ...]] = []
-    for period, version in list(enumerate(material.versions))[material.first :]:
-        start = material.start.digest if material.start and not periods else ""
-        strategy: Strategy = procedure.strategy if periods or start else "scratch"
+    method, settings = Method.parse(procedure.method), procedure.training
+    periods.modality.check(settings, periods.shape, len(periods.ontology.newest))
+    name, learned = (f"{periods.name} {digest}" for digest in (periods.fingerprint, periods.learned))
+    planned: list[tuple[Stage, ...]] = []
+    for period, version in list(enumerate(periods.versions))[periods.first :]:
+        start = periods.start.digest if periods.start and not planned else ""
+        strategy: Strategy = procedure.strategy if planned or start else "scratch"
         common: dict[str, Any] = {
             **{"material": name, "learned": learned, "version": version, "period": period, "seed": procedure.seed},
             "strategy": strategy,
             "annotation": procedure.annotation if period else "label-new",
             "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
-            "previous": () if strategy == "scratch" or start else periods[-1],
+            "previous": () if strategy == "scratch" or start else planned[-1],
             "start": start,
         }
+        mine = applicable(method, periods, period, common["annotation"])
+        later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
         candidates = []
-        later = training.finetune_learning_rate if strategy != "scratch" else None
-        for rate in later or training.learning_rate:
-            own = training.model_copy(update={"learning_rate": (rate,), "finetune_learning_rate": None})
-            if strategy == "lp-ft" and not own.head_steps:
-                own = own.model_copy(update={"head_steps": max(1, own.steps // 10)})
-            plain = Stage(method=Method(), training=relevant(own, Method(), strategy), **common)
-            mine = applicable(method, material, period, common["annotation"])
-            teacher = plain if mine.needs_teacher else None
+        for rate in later or settings.optimiser.learning_rate:
+            own = settings.change(optimiser={"learning_rate": (rate,), "finetune_learning_rate": None})
+            if strategy == "lp-ft" and not own.transfer.head_steps:
+                own = own.change(transfer={"head_steps": max(1, own.batches.steps // 10)})
+            plain = Stage(method=Method(), training=own.used_by(Method(), strategy), **common)
             candidates.append(
                 plain
                 if mine == Method()
-                else Stage(method=mine, training=relevant(own, mine, strategy), teacher=teacher, **common)
+                else Stage(
+                    method=mine,
+                    training=own.used_by(mine, strategy),
+                    teacher=plain if mine.needs_teacher else None,
+                    **common,
+                )
             )
-        periods.append(tuple(candidates))
-    return Plan(tuple(periods))
+        planned.append(tuple(candidates))
+    return Plan(tuple(planned))
 
 
-def applicable(method: Method, material: Material, period: int, annotation: Annotation) -> Method:
-    """What of a method a period can do: without history no pseudo-labels, without earlier versions no coarse labels."""
-    history = material.annotated(period, annotation).history
-    coarse = method.coarse if len(material.until(period).versions) > 1 else "ce"
+def applicable(method: Method, periods: Periods, period: int, annotation: Annotation) -> Method:
+    """The part of a method that a period can use: without history no pseudo-labels, without earlier versions only `ce`."""
+    history = periods.annotated(period, annotation).history
+    coarse = method.coarse if len(periods.until(period).versions) > 1 else "ce"
     return Method(coarse, method.pseudo, method.refine) if history else Method(coarse)
 
 
-def relevant(training: Training, method: Method, strategy: Strategy) -> Training:
-    """The settings with those that a stage does not use at their defaults, so that more stages are equal."""
-    names = unused(method.coarse, method.pseudo, strategy)
-    return training.model_copy(update={name: Training.model_fields[name].default for name in names})
+def needed(stage: Stage) -> list[Stage]:
+    """The stages that one starts from, or learns from."""
+    return [*stage.previous, *([stage.teacher] if stage.teacher else [])]
 
 
-def choose(candidates: Sequence[Stage], store: Store) -> Stage:
+def choose(candidates: Sequence[Stage], store: AnyStore) -> Stage:
     """The stage that is best on validation; all must be complete, and one must not have diverged."""
     results = {stage: store.require(stage.fingerprint) for stage in candidates}
     usable = [stage for stage, result in results.items() if not result.get("diverged")]

@@ -3,26 +3,101 @@
 A stage is worked on in `partial/`, under a lock, and renamed into `stages/` when it is complete.
 """
 
+import copy
 import fcntl
-import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from leco.errors import LecoError
 from leco.io import write_bytes
+from leco.models.network import AnyNetwork, load_network
 
-UNTESTED = "-plan"  # how the fingerprints of data end whose test split was left out; reports pass them over
 CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
+_KEPT_IN_MEMORY = 4  # networks
 
 
-class Store:
+class AnyStore(ABC):
+    """Results and networks of complete stages. The last networks that this process trained stay in memory."""
+
+    def __init__(self) -> None:
+        self._networks: dict[str, AnyNetwork] = {}
+
+    @abstractmethod
+    def result(self, fingerprint: str) -> dict[str, Any] | None:
+        """The result of a complete stage; None if it is not complete."""
+
+    @abstractmethod
+    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+        """The network of a complete stage, on its own memory; `build` makes one of its shape."""
+
+    @abstractmethod
+    def working(self, fingerprint: str) -> Any:
+        """A context with the folder of a stage that is not complete yet; None where nothing is written."""
+
+    @abstractmethod
+    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
+        """Note that a stage has its result."""
+
+    def require(self, fingerprint: str) -> dict[str, Any]:
+        """The result of a stage that must be complete."""
+        found = self.result(fingerprint)
+        if found is None:
+            raise LecoError(f"the stage {fingerprint} is not complete; run it first")
+        return found
+
+    def remember(self, fingerprint: str, network: AnyNetwork) -> None:
+        """Keep a network in memory for stages that start from it."""
+        self._networks[fingerprint] = network
+
+    def recall(self, fingerprint: str) -> AnyNetwork | None:
+        """A copy of a network in memory: callers may change it."""
+        if fingerprint not in self._networks:
+            return None
+        network = copy.deepcopy(self._networks[fingerprint])
+        for tensor in (*network.parameters(), *network.buffers()):  # laid out as if they were read from a file
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+        return network
+
+
+class Memory(AnyStore):
+    """A store that writes nothing, for one training in this process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._results: dict[str, dict[str, Any]] = {}
+
+    def result(self, fingerprint: str) -> dict[str, Any] | None:
+        """The result of a complete stage; None if it is not complete."""
+        return self._results.get(fingerprint)
+
+    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+        """A copy of the network."""
+        found = self.recall(fingerprint)
+        assert found is not None
+        return found
+
+    @contextmanager
+    def working(self, fingerprint: str) -> Iterator[None]:
+        """Nothing is written."""
+        yield None
+
+    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
+        """Note the result."""
+        self._results[fingerprint] = result
+
+
+class Store(AnyStore):
     """The stages below a folder of runs."""
 
     def __init__(self, runs: Path) -> None:
+        super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
 
     def folder(self, fingerprint: str) -> Path:
@@ -30,7 +105,7 @@ class Store:
         return self.stages / fingerprint
 
     def result(self, fingerprint: str) -> dict[str, Any] | None:
-        """What a complete stage found; None if it is not complete."""
+        """The result of a complete stage; None if it is not complete."""
         path = self.folder(fingerprint) / "result.json"
         if not path.is_file():
             return None
@@ -43,11 +118,25 @@ class Store:
         return found
 
     def require(self, fingerprint: str) -> dict[str, Any]:
-        """What a stage found that must be complete."""
+        """The result of a stage that must be complete."""
         found = self.result(fingerprint)
         if found is None:
             raise LecoError(f"{self.folder(fingerprint)}: the stage is not complete; run it first")
         return found
+
+    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+        """The network of a complete stage, from memory or from its file."""
+        path = self.weights(fingerprint)
+        if not path.is_file():
+            raise LecoError(f"{path}: the stage is not complete; run it first")
+        remedy = "; delete its folder to train the stage again"
+        return self.recall(fingerprint) or load_network(path, build, name, remedy)
+
+    def remember(self, fingerprint: str, network: AnyNetwork) -> None:
+        """Keep the last few networks in memory."""
+        super().remember(fingerprint, network)
+        for oldest in list(self._networks)[:-_KEPT_IN_MEMORY]:
+            del self._networks[oldest]
 
     def weights(self, fingerprint: str) -> Path:
         """The weights of a complete stage."""
@@ -101,48 +190,11 @@ class Store:
             self.ontologies.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
 
-    def complete(self, fingerprint: str) -> None:
-        """Move a finished stage to where others find it; what it no longer needs goes last."""
+    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
+        """Write the result, and move the finished stage to where others find it; what it no longer needs goes last."""
+        write_bytes(self.partial / fingerprint / "result.json", json.dumps(result, indent=1).encode())
         self.stages.mkdir(parents=True, exist_ok=True)
         final = self.stages / fingerprint
         (self.partial / fingerprint).rename(final)
         for leftover in (*(final / name for name in CHECKPOINTS), *final.glob(".leco-*")):
             leftover.unlink(missing_ok=True)
-
-
-_TAKEN = ("ontology", "samples", "best_step", "validation_score", "seconds", "images_per_second", "device", "threads")
-_ALSO_TAKEN = ("processes", "packages")
-
-
-def summarise(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, and of the result what is one number for each version."""
-    metric = result.get("metric") or guess_metric(config, result)
-    test = {name: scores[metric] for name, scores in (result["test"] or {}).items()}
-    taken = {name: result.get(name) for name in (*_TAKEN, *_ALSO_TAKEN)}
-    return {"config": dict(config), "metric": metric, "data": result.get("data") or _data(config, result)} | {
-        "test": test,
-        **taken,
-    }
-
-
-def guess_metric(config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """The metric of a stage that was stored before results named theirs: the one that models were chosen by.
-
-    >>> stored = {"validation_score": 0.5, "validation": {"v1": {"macc": 0.7, "miou": 0.5}}}
-    >>> guess_metric({"version": "v1", "material": "own 0123"}, stored)
-    'miou'
-    """
-    scores = (result.get("validation") or {}).get(config["version"], {})
-    if scores and "miou" in scores and scores["miou"] != scores["macc"]:
-        return "miou" if result["validation_score"] == scores["miou"] else "macc"
-    return "miou" if str(config["material"]).startswith(("camvid", "mapillary")) else "macc"
-
-
-def _data(config: Mapping[str, Any], result: Mapping[str, Any]) -> str | None:
-    """What tells the data of a first period apart, whatever the seed: classes, and how many samples there are."""
-    if config["period"] or not result["test"]:
-        return None
-    tested = [(row["class"], row["support"]) for row in result["test"][config["version"]]["per_class"]]
-    held_out = (result["validation"] or {}).get(config["version"], {}).get("per_class", [])
-    content = json.dumps([tested, sum(row["support"] for row in held_out)])
-    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()

@@ -12,14 +12,13 @@ from torch import nn
 
 from leco.data.periods import Part
 from leco.data.samples import Samples
-from leco.dataset import Material
+from leco.dataset import Periods
 from leco.devices import make_fabric
 from leco.evaluation.evaluate import Judge
-from leco.experiments.networks import build_network
+from leco.experiments.run import build_network, make_job
 from leco.experiments.stages import Plan, Stage
 from leco.models.network import AnyNetwork
 from leco.training.loop import Training
-from leco.training.run import make_job
 
 _READ = 32  # samples
 _SMALLEST = 4  # samples of the first batch that is tried
@@ -59,7 +58,7 @@ class Pace:
 
 
 def measure_reading(samples: Samples, kept: bool) -> Reading:
-    """Read some samples one by one: the median is not troubled by what else the machine does."""
+    """Read some samples one by one: the median is robust to other load."""
     columns = [column for column in (samples.inputs, samples.sizes, *samples.labels.values()) if column is not None]
     times = []
     for index in torch.linspace(0, len(samples) - 1, _READ).long().split(1):  # type: ignore[no-untyped-call]
@@ -70,42 +69,42 @@ def measure_reading(samples: Samples, kept: bool) -> Reading:
     return Reading(median(times) * len(samples), median(times), kept)
 
 
-def estimate(plan: Plan, material: Material, reading: Reading, device: str) -> Estimate:
+def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Estimate:
     """Measure one stage of every method, and suppose that the others of that method are as fast."""
     last = {str(stage.method): stage for stage in plan.stages}  # which have the most classes
-    return add_up(plan, material, reading, {name: measure(stage, material, device) for name, stage in last.items()})
+    return add_up(plan, periods, reading, {name: measure(stage, periods, device) for name, stage in last.items()})
 
 
-def add_up(plan: Plan, material: Material, reading: Reading, paces: Mapping[str, Pace]) -> Estimate:
+def add_up(plan: Plan, periods: Periods, reading: Reading, paces: Mapping[str, Pace]) -> Estimate:
     """The time of every stage, given the pace of its method; data are read twice before: checked, then decoded."""
     found = {}
     for stage in plan.stages:
         settings, pace = stage.training, paces[str(stage.method)]
-        read = 0.0 if reading.kept else settings.batch_size * reading.one
-        held_out = len(material.annotated(stage.period, stage.annotation).validation.indices)
-        scored = held_out * (1 + math.ceil(settings.steps / settings.evaluate_every)) + len(
-            material.tested(stage.period)
+        read = 0.0 if reading.kept else settings.batches.size * reading.one
+        held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
+        scored = held_out * (1 + math.ceil(settings.batches.steps / settings.batches.evaluate_every)) + len(
+            periods.tested(stage.period)
         )
-        found[stage] = settings.steps * (pace.step + read) + scored * pace.scored
+        found[stage] = settings.batches.steps * (pace.step + read) + scored * pace.scored
     return Estimate(2 * reading.all, found)
 
 
-def measure(stage: Stage, material: Material, device: str) -> Pace:
+def measure(stage: Stage, periods: Periods, device: str) -> Pace:
     """Make some steps of a stage with networks that have learnt nothing, which takes as long; keep nothing of it."""
-    fabric = make_fabric(device, stage.training.precision)
-    network = build_network(stage, material, pretrained=False)
-    teacher = None if stage.teacher is None else build_network(stage.teacher, material, pretrained=False)
-    wanted = stage.training.batch_size
+    fabric = make_fabric(device, stage.training.network.precision)
+    network = build_network(stage, periods)
+    teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
+    wanted = stage.training.batches.size
     size = min(_SMALLEST, wanted)
-    expected = _seconds_of_step(stage, material, fabric, network, teacher, size, 0.0) * wanted / size
+    expected = _seconds_of_step(stage, periods, fabric, network, teacher, size, 0.0) * wanted / size
     size = wanted if expected < _LONGEST_STEP else max(size, int(wanted * _LONGEST_STEP / expected) // 2 * 2)
-    step = _seconds_of_step(stage, material, fabric, network, teacher, size, _LONGEST) * wanted / size
-    return Pace(step, _seconds_of_scoring(stage, material, fabric, network))
+    step = _seconds_of_step(stage, periods, fabric, network, teacher, size, _LONGEST) * wanted / size
+    return Pace(step, _seconds_of_scoring(stage, periods, fabric, network))
 
 
 def _seconds_of_step(
     stage: Stage,
-    material: Material,
+    periods: Periods,
     fabric: Fabric,
     network: AnyNetwork,
     teacher: nn.Module | None,
@@ -113,9 +112,9 @@ def _seconds_of_step(
     most: float,
 ) -> float:
     """The median of some steps, after one to get warm."""
-    changes = {"batch_size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS, "head_steps": 0}
-    part = replace(stage, training=stage.training.model_copy(update=changes))
-    training = Training(make_job(part, material, 0, fabric, teacher), network, None)
+    batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
+    part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
+    training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0
     for _ in training.run():
         times.append(training.step_seconds - before)
@@ -125,10 +124,12 @@ def _seconds_of_step(
     return median(times[1:])
 
 
-def _seconds_of_scoring(stage: Stage, material: Material, fabric: Fabric, network: AnyNetwork) -> float:
-    annotated = material.annotated(stage.period, stage.annotation)
+def _seconds_of_scoring(stage: Stage, periods: Periods, fabric: Fabric, network: AnyNetwork) -> float:
+    annotated = periods.annotated(stage.period, stage.annotation)
     some = (annotated.validation if len(annotated.validation.indices) else annotated.newest).indices
-    some = some[: 4 if material.task == "segmentation" else 64]
+    some = some[: 4 if periods.modality.has_masks else 64]
     started = time.perf_counter()
-    Judge(material, stage.period, Part(stage.version, some), fabric, stage.training.window).validation(network)
+    Judge(periods, stage.period, Part(stage.version, some), fabric, stage.training.segmentation.window).validation(
+        network
+    )
     return (time.perf_counter() - started) / len(some)

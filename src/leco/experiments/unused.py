@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from leco.experiments.experiment import experiment
-from leco.experiments.grid import material_of
+from leco.experiments.grid import shared_periods
 from leco.experiments.stages import plan
 
 
@@ -30,10 +30,10 @@ def needed(
     With any method, strategy, annotation, head start and seed that is stored for its data, and each of them alone with
     everything it starts from and is taught by: but only with the settings that it has now.
     """
-    name = material_of(experiment(source, common, settings), root).name
+    name = shared_periods(experiment(source, common, settings), root).name
     found: set[str] = set()
     for cell in dict.fromkeys(stage for stage in stored if stage.material == name):
         changes = {"method": cell.method, "strategy": cell.strategy, "annotation": cell.annotation, "seed": cell.seed}
         wanted = experiment(source, {**common, **changes, "head_start": cell.head_start}, settings)
-        found |= {stage.fingerprint for stage in plan(wanted, material_of(wanted, root)).stages}
+        found |= {stage.fingerprint for stage in plan(wanted, shared_periods(wanted, root)).stages}
     return found

@@ -27,12 +27,12 @@ from leco.model.description import (
     METRICS,
     Description,
     Metrics,
-    check_window,
-    put_aside,
+    backup_path,
+    existing_folder,
     read_description,
     read_metrics,
-    standing,
 )
+from leco.models.network import AnyNetwork, load_network
 from leco.ontology.files import load, to_yaml
 from leco.ontology.ontology import Ontology
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-
-    from leco.models.network import AnyNetwork
 
 
 ONTOLOGY, WEIGHTS, CARD = "ontology.yaml", "model.safetensors", "README.md"
@@ -58,11 +56,23 @@ class Bundle:
     ontology: Ontology
     metrics: Metrics
 
-    def network(self) -> "AnyNetwork":
+    def network(self) -> AnyNetwork:
         """The model itself, ready to predict."""
-        from leco.model.weights import load_network
+        path, name = self.folder / WEIGHTS, self.description.model
+        return load_network(path, lambda: self.description.build(self.ontology), name)
 
-        return load_network(self.folder / WEIGHTS, self.description, self.ontology)
+    @property
+    def trained(self) -> str:
+        """The version it was trained for."""
+        return self.description.trained
+
+    @property
+    def newest(self) -> str:
+        """The version it answers in."""
+        return self.description.newest
+
+    def __str__(self) -> str:
+        return str(self.folder)
 
     @cached_property
     def digest(self) -> str:
@@ -75,7 +85,7 @@ class Bundle:
 
 def read_bundle(folder: Path) -> Bundle:
     """Read a bundle, looking at nothing outside its folder; what is not as it should be is refused."""
-    folder = standing(folder)
+    folder = existing_folder(folder)
     if not folder.is_dir():
         raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'there is no such bundle'}")
     _, faults = look(folder, _NEEDED)
@@ -92,11 +102,10 @@ def read_bundle(folder: Path) -> Bundle:
         raise LecoError(f"{folder / DESCRIPTION}: does not name the versions of {ONTOLOGY}, in their order")
     if unknown := set(description.evaluated) - set(ontology.newest.handles):
         raise LecoError(f"{folder / DESCRIPTION}: evaluated: {min(unknown)!r} is no class of {ontology.newest.name}")
-    if description.window is not None and description.side is not None:
-        try:
-            check_window(description.side, description.window, len(ontology.newest))
-        except LecoError as error:
-            raise LecoError(f"{folder / DESCRIPTION}: {error}") from None
+    try:
+        description.modality.check_bundle(description.model_dump() | {"classes": len(ontology.newest)})
+    except ValueError as error:
+        raise LecoError(f"{folder / DESCRIPTION}: {error}") from None
     return Bundle(folder, description, ontology, read_metrics(folder))
 
 
@@ -154,7 +163,7 @@ def _put(made: Path, target: Path) -> None:
 
     For a moment, or for good if the process is killed in it, there is none in that place: readers find the old one.
     """
-    old = put_aside(target)
+    old = backup_path(target)
     try:
         if target.exists():
             _remove(old)  # what another process could not remove, though the new one stood already

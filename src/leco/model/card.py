@@ -8,11 +8,6 @@ from leco.ontology.ontology import Ontology
 
 _MOST_CLASSES = 100  # that are listed
 _WEAKEST = 5
-_WHAT = {
-    "classification": "says which class an image shows",
-    "features": "says which class a vector of features belongs to",
-    "segmentation": "says which class each pixel of an image shows",
-}
 _METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 
 
@@ -21,7 +16,7 @@ def card(description: Description, ontology: Ontology, metrics: Metrics) -> str:
     lines = [
         f"# {plain(description.name)}: {plain(description.newest)}",
         "",
-        f"A model that {_WHAT[description.task]}, made with leco {plain(description.leco)}.",
+        f"A model that {description.modality.purpose}, made with leco {plain(description.leco)}.",
         "",
         *_answers(description, ontology),
         *_data(description),
@@ -101,7 +96,7 @@ def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
         yield "It was never evaluated."
         yield ""
         return
-    unit = "pixels" if description.task == "segmentation" else "samples"
+    unit = description.modality.unit
     yield from table(["part", "version", "mAcc, %", "mIoU, %", f"n, {unit}"], 2, rows)
     yield ""
     if metrics.validation:
@@ -118,7 +113,7 @@ def _limits(description: Description, metrics: Metrics) -> Iterator[str]:
     yield "- Its scores hold for samples like those it was tested with."
     found = (metrics.test or metrics.validation or {}).get(description.newest)
     if found:
-        kind = "iou" if description.task == "segmentation" else "accuracy"
+        kind = "iou" if description.metric == "miou" else "accuracy"
         seen = [(getattr(row, kind) or 0.0, row) for row in found.per_class if row.support]
         weakest = ", ".join(
             f"{plain(row.name)} ({100 * value:.0f} %, n {row.support:,})"
@@ -139,10 +134,10 @@ def _use(description: Description) -> Iterator[str]:
     shown = oldest if oldest.isalnum() else "VERSION"
     yield "## Use"
     yield ""
-    if description.task == "segmentation":
-        yield "    leco predict . images/ -o masks/"
+    inputs = description.modality.example
+    if description.modality.has_masks:
+        yield f"    leco predict . {inputs} -o masks/"
     else:
-        inputs = "vectors.npy" if description.task == "features" else "images/"
         yield f"    leco predict . {inputs} --top 3 -o answers.csv"
         yield f"    leco predict . {inputs} --version {shown}       # what clients of that version understand"
     yield "    leco evaluate . labels.csv"

@@ -7,24 +7,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from leco.data.images import channels_first, decode_image, scaled
 from leco.data.input_files import Given
+from leco.data.inputs import image_paths
 from leco.data.manifest.checks import normalise
 from leco.data.manifest.problems import Fault
 from leco.data.masks import MOST_IN_BYTES, encode_mask
 from leco.data.pictures import palette
 from leco.errors import LecoError
+from leco.evaluation.evaluate import Predictor
 from leco.io import write_bytes
-from leco.model.inputs import image_paths
-from leco.model.predictor import Predictor, label_map
-from leco.ontology.version import Version
+from leco.models.dense.trunks import resize
+from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL, Version
 
 
 def write_masks(
-    predictor: Predictor, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
+    predictor: Predictor, side: int, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
 ) -> Iterator[LecoError | None]:
     """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
     _check_apart(arguments, root, folder)
@@ -39,7 +43,7 @@ def write_masks(
                 raise LecoError(
                     f"{found.path}: its mask {name} would replace that of another image; rename one of them"
                 )
-            content = mask_of(predictor, found.path, version)
+            content = mask_of(predictor, side, found.path, version)
             write_bytes(_place(folder, name), content)
         except LecoError as error:
             yield error
@@ -61,14 +65,29 @@ def _place(folder: Path, name: str) -> Path:
     return target
 
 
-def mask_of(predictor: Predictor, path: Path, version: str) -> bytes:
+def mask_of(predictor: Predictor, side: int, path: Path, version: str) -> bytes:
     """The PNG of one image."""
     pixels = decode_image(path)
-    side = predictor.description.side
-    assert side is not None
-    probs = predictor.pixel_probs(channels_first(scaled(pixels, side))[None])
+    probs = predictor.probs(channels_first(scaled(pixels, side))[None])
     labels = label_map(probs, predictor.ontology, version, *pixels.shape[:2])
     return encode(labels.numpy(), predictor.ontology[version])
+
+
+def label_map(probs: Tensor, ontology: Ontology, version: str, height: int, width: int) -> Tensor:
+    """The likeliest class of every pixel at a version (h, w), -1 where it has no name there, of probs (1, c, …).
+
+    Probabilities are enlarged, not classes, so that edges are smooth; one class at a time, so that memory does not
+    grow with their number.
+    """
+    projected = ontology.transition(ontology.newest.name, version).project(probs)
+    best = resize(1 - projected.sum(dim=1, keepdim=True), height, width)[0, 0]  # classes without a name there
+    labels = torch.full(best.shape, NO_LABEL, device=best.device)
+    for number, plane in enumerate(projected[0]):
+        large = resize(plane[None, None], height, width)[0, 0]
+        # As of `predict_at`: a name wins a tie with none, and the first class one with another.
+        wins = (large > best) | ((large == best) & (labels == NO_LABEL))
+        best, labels = torch.where(wins, large, best), labels.masked_fill(wins, number)
+    return labels.cpu()
 
 
 def encode(labels: NDArray[Any], version: Version) -> bytes:

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from leco.data.views.features import unit_length
 from leco.errors import LecoError, first_line
-from leco.model.bundle import Bundle
 from leco.model.description import Description
 from leco.ontology.ontology import Ontology
 
@@ -28,7 +26,7 @@ class Served(nn.Module):
     def __init__(self, network: nn.Module, description: Description, ontology: Ontology) -> None:
         super().__init__()
         self.network, self.newest = network, description.newest
-        self.features = description.task == "features"
+        self.normalise = None if description.mean else description.normaliser()
         self.mean: Tensor
         self.factor: Tensor
         self.register_buffer("mean", torch.tensor(description.mean).view(-1, 1, 1))
@@ -39,7 +37,7 @@ class Served(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """(n, …) -> probabilities (n, c), or (n, c, h, w), for each version."""
-        ready = unit_length(inputs) if self.features else (inputs - self.mean) * self.factor
+        ready = self.normalise(inputs) if self.normalise is not None else (inputs - self.mean) * self.factor
         probs = self.network(ready)[self.newest].softmax(dim=1)
         older = [
             (probs.movedim(1, -1) @ getattr(self, f"shares_{number}")).movedim(-1, 1)
@@ -48,7 +46,7 @@ class Served(nn.Module):
         return (probs, *older)
 
 
-def export_onnx(bundle: Bundle) -> tuple[bytes, float]:
+def export_onnx(network: nn.Module, description: Description, ontology: Ontology, name: str) -> tuple[bytes, float]:
     """The file, and by how much its answers differ from torch's on random inputs; refused if that is not rounding."""
     try:
         import onnx
@@ -56,8 +54,7 @@ def export_onnx(bundle: Bundle) -> tuple[bytes, float]:
         import onnxscript  # noqa: F401  (what torch exports with)
     except ImportError as error:
         raise LecoError(f"to export, {error.name} is needed; pip install 'leco[onnx]'") from None
-    description, ontology = bundle.description, bundle.ontology
-    served = Served(bundle.network(), description, ontology).eval()
+    served = Served(network, description, ontology).eval()
     shape = input_shape(description)
     outputs = output_names(description)
     model = _traced(served, shape, list(outputs))
@@ -70,7 +67,7 @@ def export_onnx(bundle: Bundle) -> tuple[bytes, float]:
     difference = max(_difference(served, session, outputs, shape, count) for count in (1, 3))
     if not difference <= LARGEST_DIFFERENCE:
         raise LecoError(
-            f"{bundle.folder}: onnxruntime and torch differ by {difference:.2g} on random inputs, more than "
+            f"{name}: onnxruntime and torch differ by {difference:.2g} on random inputs, more than "
             f"{LARGEST_DIFFERENCE:g}; nothing was written"
         )
     return content, difference
@@ -129,9 +126,9 @@ def metadata(description: Description, ontology: Ontology) -> dict[str, str]:
     """All that a server must know, as texts that are JSON where they are more than a word."""
     side, shape = description.side, input_shape(description)
     images = f"{'RGB' if shape[0] == 3 else 'grey'} in [0, 1]"
-    if description.task == "features":
-        how = "vectors as they are"
-    elif description.task == "segmentation":
+    if side is None:
+        how = f"{description.modality.inputs_are} as they are"
+    elif description.window is not None:
         how = f"{images}; the longer edge scaled to {side}; windows of {shape[1]} x {shape[2]}"
     else:
         how = f"{images}; the shorter edge scaled to {side}; the middle {shape[1]} x {shape[2]} of it"

@@ -1,15 +1,19 @@
 """Probabilities as answers: the likeliest classes of a version, or as fine a class as can be answered for."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TextIO
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
 
+from leco.errors import LecoError
 from leco.evaluation.calibration import Held, Reliability, level_of, likeliest
+from leco.io import write_text
 from leco.ontology.ontology import Ontology
 
 
@@ -48,6 +52,68 @@ def backed_off(probs_nc: Tensor, ontology: Ontology, threshold: float, reliabili
         yield Answer(versions[level].name, ((label, sure[level]),), reached, held)
 
 
+@dataclass
+class Predictions:
+    """Answers for some inputs, in their order."""
+
+    top: int = 1
+    backs_off: bool = False
+    names: list[str] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # with inputs that could not be read
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return iter(self.answers)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Columns by name: `input`, `version`, `label`, `probability`, and those of further places."""
+        columns = column_names(self.top, self.backs_off)
+        rows = [_values(name, a, self.top, self.backs_off) for name, a in zip(self.names, self.answers, strict=True)]
+        return {column: [row[place] for row in rows] for place, column in enumerate(columns)}
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict())
+
+    def to_polars(self) -> Any:
+        """A polars data frame; polars must be installed."""
+        try:
+            import polars as pl  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise LecoError("to_polars needs polars; install it with: pip install polars") from None
+        return pl.DataFrame(self.to_dict())
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a CSV file."""
+        text = io.StringIO(newline="")
+        Writer(text, "csv", self.top, self.backs_off).write(self.names, iter(self.answers))
+        write_text(Path(path), text.getvalue())
+
+
+def column_names(top: int, backs_off: bool) -> list[str]:
+    """The columns of a table of answers."""
+    more = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", "probability")]
+    checks = ["reached", "accuracy", "n"] if backs_off else []
+    return ["input", "version", "label", "probability", *more, *checks]
+
+
+def _values(name: str, answer: Answer, top: int, backs_off: bool) -> list[Any]:
+    """The cells of one answer; None where there is nothing to say."""
+    values: list[Any] = [name, answer.version]
+    for label, probability in answer.classes:
+        values += [label, probability]
+    values += [None] * 2 * (top - len(answer.classes))
+    if backs_off:
+        held = answer.held
+        values += [answer.reached, held and held.accuracy, held and held.count]
+    return values
+
+
 class Writer:
     """Writes answers as CSV or JSON lines, one line for each sample."""
 
@@ -59,9 +125,7 @@ class Writer:
     def write(self, names: Sequence[str], answers: Iterator[Answer]) -> None:
         """Write the answers for some samples, after the header of a CSV: without any answer, nothing is written."""
         if not self.begun:
-            more = [f"{name}_{place}" for place in range(2, self.top + 1) for name in ("label", "probability")]
-            checks = ["reached", "accuracy", "n"] if self.backs_off else []
-            self.table.writerow(["input", "version", "label", "probability", *more, *checks])
+            self.table.writerow(column_names(self.top, self.backs_off))
             self.begun = True
         for name, answer in zip(names, answers, strict=True):
             if self.kind == "csv":

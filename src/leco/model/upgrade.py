@@ -4,9 +4,7 @@ import torch
 
 import leco
 from leco.errors import LecoError
-from leco.model.bundle import Bundle
 from leco.model.description import Description
-from leco.model.weights import build
 from leco.models.heads import classifiers, hand_over
 from leco.models.network import AnyNetwork
 from leco.ontology.changes import require_same
@@ -17,18 +15,19 @@ from leco.ontology.version import NO_LABEL
 _UNLIKELY = 24 * torch.tensor(2.0).log().item()
 
 
-def upgrade(bundle: Bundle, ontology: Ontology) -> tuple[Description, AnyNetwork]:
-    """The model of a bundle for the newest version of an ontology that went on from the bundle's own.
+def upgraded(
+    known: Description, old: Ontology, previous: AnyNetwork, ontology: Ontology, name: str
+) -> tuple[Description, AnyNetwork]:
+    """A model for the newest version of an ontology that continues the model's own; `name` is its name in messages.
 
     Kept and renamed classes are what they were; a class that became k shares its probability equally, so answers in
     the old versions stay the same. What was merged is about as likely as the classes it came from together, what was
     removed cannot be answered with any more, and what is brand-new is not answered with yet.
     """
-    known = bundle.description
-    require_same(bundle.ontology, ontology, f"the ontology {ontology.name}", str(bundle.folder))
+    require_same(old, ontology, f"the ontology {ontology.name}", name)
     newest = ontology.newest.name
     if newest == known.newest:
-        raise LecoError(f"{bundle.folder}: is a model of {newest} already, which is the newest version there")
+        raise LecoError(f"{name}: is already a model of {newest}, the newest version of the ontology")
     heads = (*known.heads, newest) if len(known.heads) > 1 else (newest,)  # joint training keeps a head per version
     description = known.model_copy(
         update={
@@ -39,15 +38,14 @@ def upgrade(bundle: Bundle, ontology: Ontology) -> tuple[Description, AnyNetwork
             "evaluated": (),
         }
     )
-    network = build(description, ontology)  # every weight of it is set below
-    previous = bundle.network()
+    network = description.build(ontology)  # every weight of it is set below
     hand_over(previous, network, ontology, "finetune", head_start=True)
-    _hush_new_classes(network, ontology, known.newest)
+    _suppress_new_classes(network, ontology, known.newest)
     return description, network.eval()
 
 
 @torch.no_grad()
-def _hush_new_classes(network: AnyNetwork, ontology: Ontology, old: str) -> None:
+def _suppress_new_classes(network: AnyNetwork, ontology: Ontology, old: str) -> None:
     """Let brand-new classes begin as an average of the others that is too unlikely to be noticed.
 
     The mean of some logits is at most the logarithm of the sum of their exponentials, so the bound holds for any input:

@@ -23,12 +23,12 @@ from leco.dataset import Material
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment
 from leco.experiments.networks import load_network
+from leco.experiments.run import Machine, Watch, run_stage
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.models.backbones import build_backbone
 from leco.models.dense.trunks import resize
 from leco.ontology.version import NO_LABEL
-from leco.training.run import Machine, Watch, run_stage
 
 PIXELS = "pixels"  # in place of a backbone
 DIMENSIONS = 256

@@ -13,11 +13,11 @@ from leco.devices import make_fabric
 from leco.evaluation.evaluate import Judge
 from leco.experiments.experiment import Experiment
 from leco.experiments.networks import load_network
+from leco.experiments.run import Machine, Watch
 from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import UNTESTED, Store
 from leco.planning.features import train
 from leco.planning.known import Known
-from leco.training.run import Machine, Watch
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ import torch
 from leco.dataset import Material
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment
+from leco.experiments.run import Machine, Stopped, Watch
 from leco.io import write_text
 from leco.planning.curves import Curves, fit_curves
 from leco.planning.features import Directions, Extractor, Learned, find_extractor
 from leco.planning.full import FullTraining
 from leco.planning.known import NEWEST, Known, gather_known
 from leco.planning.measure import PRIORS, Head, Learner, choose_prior, measure, read_kept
-from leco.training.run import Machine, Stopped, Watch
 
 FORMAT = 1  # of what is measured; raised when a change of code changes it
 DRAWS = 10  # every newest sample is held out twice

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from leco.experiments.store import UNTESTED
+from leco.data import UNTESTED
 from leco.reports.conclusions import Finding, findings
 from leco.reports.plans import PlanPart, read_plans
 from leco.reports.sections import Section, further_settings, sections

@@ -1,17 +1,27 @@
-"""Logit adjustment (Menon et al. 2021): a network that does not prefer the classes that it saw most of."""
+"""Changes to a trained network before it is evaluated and kept: heads in closed form, logit adjustment, balance."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from leco.data.samples import Column
 from leco.devices import place
+from leco.errors import DivergedError
 from leco.methods.gaussian import gaussian_head
 from leco.methods.refine import balancing_bias
 from leco.models.heads import with_own_heads
 from leco.models.network import AnyNetwork
-from leco.training.loop import DivergedError, Job, as_evaluated
+from leco.registry import Registry
+from leco.training.loop import Job, as_evaluated
 
 _AT_ONCE = 4_096
+
+Head = tuple[Tensor, Tensor]  # weight (c, d) and bias (c,)
+FitHead = Callable[[Tensor, Tensor], Head]  # features (n, d) and evidence (n, c) of all samples -> a linear head
+HEADS: Registry[FitHead | None] = Registry("head")
+HEADS.register("trained", __name__)(None)  # the head that was trained stays
+HEADS.register("gaussian")(gaussian_head)
 
 
 def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
@@ -62,12 +72,9 @@ def balance_teacher(job: Job) -> None:
     head.bias.add_(balancing_bias(logits, evidence, frequencies))
 
 
-Head = tuple[Tensor, Tensor]  # weight (c, d) and bias (c,)
-
-
 @torch.no_grad()
-def fit_head(network: AnyNetwork, job: Job) -> Head:
-    """A head of Gaussian classes; where the method uses history, old labels have their say in it, as evidence."""
+def fit_head(network: AnyNetwork, job: Job, fit: FitHead = gaussian_head) -> Head:
+    """Fit a head to the features of all samples; where the method uses history, old labels count, as evidence."""
     backbone, training = place(network.backbone, job.fabric.device), network.backbone.training
     backbone.eval()
     pools = (job.steps.new, job.steps.history)
@@ -75,8 +82,8 @@ def fit_head(network: AnyNetwork, job: Job) -> Head:
     backbone.train(training)
     features, evidence = (torch.cat(parts) for parts in zip(*seen, strict=True))
     if not features.isfinite().all():
-        raise DivergedError("features are no numbers any more; try a smaller learning rate")
-    return gaussian_head(features, evidence)
+        raise DivergedError("features are NaN or infinite; try a smaller learning rate")
+    return fit(features, evidence)
 
 
 @torch.no_grad()

@@ -1,33 +1,105 @@
-"""Event files for TensorBoard, beside the metrics of a stage, if LECO_TENSORBOARD=1 asks for them."""
+"""Loggers: where the metrics of a stage go besides the store's own `metrics.jsonl`."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from leco.errors import LecoError
+from leco.errors import LecoError, first_line
+from leco.registry import Registry
+
+Line = Mapping[str, Any]  # step, score (or None), learning_rate, and means by name
+
+
+class Logger(Protocol):
+    """Takes one line for every evaluation of a stage."""
+
+    def write(self, line: Line) -> None:
+        """Log one line."""
+        ...
+
+    def close(self) -> None:
+        """Called once, at the end."""
+        ...
+
+
+LOGGERS: Registry[Callable[[Path, int], Logger]] = Registry("logger")  # folder of the stage, step it resumes from
+
+
+@LOGGERS.register("csv")
+class CsvLogger:
+    """Writes `metrics.csv`: one row for every number, so that any table program can pivot it."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        path = folder / "metrics.csv"
+        kept = []
+        if path.is_file():  # a killed run makes its last steps again
+            rows = list(csv.reader(path.read_text().splitlines()))[1:]
+            kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= step]
+        self._file = path.open("w", newline="")
+        self._rows = csv.writer(self._file)
+        self._rows.writerows([("step", "name", "value"), *kept])
+
+    def write(self, line: Line) -> None:
+        """Write the score, the learning rate and all means."""
+        self._rows.writerows((line["step"], name, value) for name, value in _values(line).items())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@LOGGERS.register("tensorboard")
+class TensorBoardLogger:
+    """Writes event files for TensorBoard."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise LecoError("the logger tensorboard needs: pip install 'leco[tensorboard]'") from None
+        self._writer = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
+
+    def write(self, line: Line) -> None:
+        """Write scalars."""
+        for name, value in _values(line).items():
+            self._writer.add_scalar(name.replace("_", " "), value, line["step"])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+def _values(line: Line) -> dict[str, float]:
+    values = {"score": line["score"], "learning_rate": line["learning_rate"], **line["means"]}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @contextmanager
-def events(folder: Path, step: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What to call with each line of metrics; steps after `step`, which a killed run made, are forgotten."""
-    if os.environ.get("LECO_TENSORBOARD", "0") in ("", "0"):
-        yield lambda _: None
-        return
+def logging_to(
+    names: Sequence[str], folder: Path, step: int, say: Callable[[str], object]
+) -> Iterator[Callable[[Line], None]]:
+    """Yield a function that hands lines to all loggers; one that fails is reported once and then left out."""
+    loggers: dict[str, Logger] = {}
+
+    def attempt(name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # a logger must never stop a run
+            loggers.pop(name, None)
+            say(f"the logger {name} failed and is left out: {first_line(error)}")
+
+    def write(line: Line) -> None:
+        for name, logger in list(loggers.items()):
+            attempt(name, lambda logger=logger: logger.write(line))  # type: ignore[misc]
+
+    for name in names:
+        attempt(name, lambda name=name: loggers.update({name: LOGGERS[name](folder, step)}))  # type: ignore[misc]
     try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise LecoError(
-            "LECO_TENSORBOARD: needs tensorboard; install it with: pip install 'leco[tensorboard]'"
-        ) from None
-
-    with SummaryWriter(folder / "tensorboard", purge_step=step + 1) as writer:
-
-        def add(line: dict[str, Any]) -> None:
-            values = {"score": line["score"], "learning rate": line["learning_rate"], **line["means"]}
-            for name, value in values.items():
-                if value is not None:
-                    writer.add_scalar(name, value, line["step"])
-
-        yield add
+        yield write
+    finally:
+        for logger in loggers.values():
+            with suppress(Exception):
+                logger.close()

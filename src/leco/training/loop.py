@@ -14,7 +14,7 @@ from leco.data.batches import Pool, Step, Steps, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
 from leco.devices import make_fabric, place, seed_dropout, share_statistics
-from leco.errors import LecoError
+from leco.errors import DivergedError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
@@ -55,10 +55,6 @@ class Report:
     # means of all losses and of the pseudo-labels' health.
     score: float | None = None
     means: dict[str, float] = field(default_factory=dict)
-
-
-class DivergedError(LecoError):
-    """A loss is no number any more."""
 
 
 class Training:

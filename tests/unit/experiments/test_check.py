@@ -158,13 +158,13 @@ def test_a_model_that_nobody_can_test_is_a_warning(folder):
 
 
 def test_a_model_that_will_not_do_is_found_with_and_without_data(folder):
-    assert "training.model: 'resnet81' is no backbone" in messages(look(folder, model="resnet81").problems)
-    assert "training.model: vit_tiny_patch16_224 does not take" in messages(
+    assert "training.network.backbone: 'resnet81' is no backbone" in messages(look(folder, model="resnet81").problems)
+    assert "training.network.backbone: vit_tiny_patch16_224 does not take" in messages(
         look(folder, model="vit_tiny_patch16_224").problems
     )
     (folder / "ontology.yaml").unlink()
     text = messages(look(folder, model="resnet81").problems)
-    assert "training.model: 'resnet81' is no backbone" in text
+    assert "training.network.backbone: 'resnet81' is no backbone" in text
     assert "ontology.yaml: there is no such file" in text
 
 
@@ -185,7 +185,7 @@ def test_features_and_masks_are_checked_too(tmp_path):
     (tmp_path / "experiment.yaml").write_text("data: {manifest: features.csv, ontology: o.yaml}\n")
     found = look(tmp_path)
     assert (found.problems, found.warnings) == ([], [])
-    assert found.experiment.training.model == "linear"
+    assert found.experiment.training.network.backbone == "linear"
     draw(tmp_path, *(f"{n}.png" for n in range(8)))
     from PIL import Image
 
@@ -197,7 +197,7 @@ def test_features_and_masks_are_checked_too(tmp_path):
     (tmp_path / "experiment.yaml").write_text("data: {manifest: masks.csv, ontology: o.yaml, image_size: 32}\n")
     found = look(tmp_path)
     assert found.problems == []
-    assert (found.experiment.training.model, found.experiment.training.crop) == ("tiny", 32)
+    assert (found.experiment.training.network.backbone, found.experiment.training.segmentation.crop) == ("tiny", 32)
     assert estimate(found.plan, found.material, found.reading, "cpu").seconds > 0
     (tmp_path / "o.yaml").unlink()
     assert [finding.about for finding in look(tmp_path).problems] == ["ontology"]

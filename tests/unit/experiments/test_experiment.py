@@ -25,11 +25,11 @@ def test_a_file_says_what_an_option_may_change(tmp_path):
         "benchmark: cub-leco\nmethod: lpl\nseed: 3\ntraining:\n  steps: 50\n"
         "  learning_rate: [0.5, 1e-2]\n  nesterov: yes\n"
     )
-    found = experiment(str(file), {"seed": None, "method": "ce"}, {"training.steps": "70"})
-    assert (found.method, found.seed, found.training.steps) == ("ce", 3, 70)
+    found = experiment(str(file), {"seed": None, "method": "ce"}, {"training.batches.steps": "70"})
+    assert (found.method, found.seed, found.training.batches.steps) == ("ce", 3, 70)
     assert found.training.learning_rate == (0.5, 0.01)
-    assert found.training.nesterov is True
-    assert found.training.model == "linear"  # of the recipe
+    assert found.training.optimiser.nesterov is True
+    assert found.training.network.backbone == "linear"  # of the recipe
 
 
 BAD_FILES = {
@@ -40,7 +40,7 @@ BAD_FILES = {
     ),
     "senseless value": (
         "benchmark: cub-leco\ntraining: {steps: many}\n",
-        ":2: training.steps: Input should be a valid",
+        ":2: training.batches.steps: Input should be a valid",
     ),
     "no data": ("method: ce\n", "say either `benchmark`, or `data` with `manifest` and `ontology`"),
     "unknown benchmark": ("benchmark: cub-lecco\n", "'cub-lecco' is no benchmark; did you mean 'cub-leco'"),
@@ -61,13 +61,13 @@ BAD_FILES = {
     ),
     "a crop beyond memory": (
         "benchmark: camvid-leco\ntraining: {crop: 100000}\n",
-        ":2: training.crop: Input should be",
+        ":2: training.segmentation.crop: Input should be",
     ),
     "a scale beyond memory": ("benchmark: camvid-leco\ntraining: {scale: [1, 1e9]}\n", "two positive factors up to 10"),
     "no table": ("- a\n- b\n", "an experiment is a table"),
     "no yaml": ("a: b: c\n", ":1: this is not YAML"),
     "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),
-    "no learning rate": ("benchmark: cub-leco\ntraining: {learning_rate: []}\n", "training.learning_rate: "),
+    "no learning rate": ("benchmark: cub-leco\ntraining: {learning_rate: []}\n", "training.optimiser.learning_rate: "),
     "a rate of infinity": ("benchmark: cub-leco\ntraining: {learning_rate: .inf}\n", ":2: training.learning_rate.0: "),
 }
 
@@ -91,12 +91,12 @@ def write_own(folder, header: str, data: str = "manifest: labels.csv, ontology: 
 
 def test_own_data_get_the_settings_of_their_kind(tmp_path):
     images = write_own(tmp_path, "image,label,version")
-    assert (images.training.model, images.training.batch_size) == ("resnet18", 128)
+    assert (images.training.network.backbone, images.training.batches.size) == ("resnet18", 128)
     features = write_own(tmp_path, "features,label,version")
-    assert (features.training.model, features.training.learning_rate) == ("linear", (0.5,))
+    assert (features.training.network.backbone, features.training.learning_rate) == ("linear", (0.5,))
     masks = write_own(tmp_path, "image,mask,version", "manifest: labels.csv, ontology: o.yaml, image_size: 96")
-    assert (masks.training.model, masks.training.batch_size, masks.training.window) == ("tiny", 16, 96)
-    assert not masks.training.pretrained  # nothing is fetched that was not asked for
+    assert (masks.training.network.backbone, masks.training.batches.size, masks.training.segmentation.window) == ("tiny", 16, 96)
+    assert not masks.training.network.pretrained  # nothing is fetched that was not asked for
 
 
 @pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])
@@ -105,7 +105,7 @@ def test_a_manifest_that_cannot_be_read_is_left_to_whoever_reads_it(name, tmp_pa
     (tmp_path / "labels.txt").touch()
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "experiment.json").write_text(json.dumps({"data": {"manifest": name, "ontology": "o.yaml"}}))
-    assert experiment(str(tmp_path / "experiment.json"), {}, {}).training.model == "resnet18"
+    assert experiment(str(tmp_path / "experiment.json"), {}, {}).training.network.backbone == "resnet18"
 
 
 def test_paths_of_own_data_are_relative_to_the_file(tmp_path):
@@ -120,5 +120,5 @@ def test_all_that_is_wrong_is_known_though_one_line_is_printed(tmp_path):
     (tmp_path / "experiment.yaml").write_text("benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {steps: 0}\n")
     with pytest.raises(ExperimentError) as refused:
         experiment(str(tmp_path / "experiment.yaml"), {}, {})
-    assert [problem.split(": ")[1] for problem in refused.value.problems] == ["seed", "training.steps", "metod"]
+    assert [problem.split(": ")[1] for problem in refused.value.problems] == ["seed", "training.batches.steps", "metod"]
     assert str(refused.value) == refused.value.problems[0]

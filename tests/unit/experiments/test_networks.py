@@ -18,17 +18,17 @@ from leco.experiments.grid import material_of
 from leco.experiments.networks import make_network, previous_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.training.run import Machine, make_training, run_stage
+from leco.experiments.run import Machine, make_training, run_stage
 
 
 def planned(settings: dict[str, str], **changes: object):
-    wanted = experiment("digits-leco", {"method": "ce", "size": 40, **changes}, {"training.steps": "3", **settings})
+    wanted = experiment("digits-leco", {"method": "ce", "size": 40, **changes}, {"training.batches.steps": "3", **settings})
     material = make_material(wanted, Path())
     return material, plan(wanted, material)
 
 
 def test_batch_normalisation_and_momentum_are_as_they_were_set(tmp_path):
-    settings = {"training.model": "wrn-10-1", "training.norm_momentum": "0.25", "training.nesterov": "true"}
+    settings = {"training.network.backbone": "wrn-10-1", "training.network.norm_momentum": "0.25", "training.optimiser.nesterov": "true"}
     material, stages = planned(settings)
     stage, store, fabric = stages.stages[0], Store(tmp_path), make_fabric("cpu")
     held_out = material.annotated(0, "label-new").validation
@@ -59,7 +59,7 @@ def test_with_a_head_start_a_period_begins_as_the_one_before_ended(head_start, t
 
 def test_pretrained_statistics_fit_grey_images():
     material, _ = planned({})
-    wanted = experiment("digits-leco", {"size": 40}, {"training.model": "resnet18", "training.pretrained": "true"})
+    wanted = experiment("digits-leco", {"size": 40}, {"training.network.backbone": "resnet18", "training.network.pretrained": "true"})
     grey = normaliser("classification", material.pool, torch.arange(4), wanted)
     assert grey(material.pool.inputs.read(torch.arange(2))).shape == (2, 1, 8, 8)
 
@@ -71,7 +71,7 @@ def test_a_grid_trains_on_what_a_run_trains_on(vistas_root, monkeypatch):
     monkeypatch.setitem(registry.NAMES, small.name, small)
     found = {}
     for transition in ("tree", "soft"):
-        wanted = experiment(small.name, {"transition": transition}, {"training.model": "tiny"})
+        wanted = experiment(small.name, {"transition": transition}, {"training.network.backbone": "tiny"})
         found[transition] = make_material(wanted, vistas_root).fingerprint
         assert material_of(wanted, vistas_root).fingerprint == found[transition]
     assert found["tree"] != found["soft"]

@@ -13,9 +13,9 @@ from leco.experiments.networks import load_network
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.methods.method import ALL_METHODS
-from leco.training.run import Machine, run_stage
+from leco.experiments.run import Machine, run_stage
 
-SHORT = {"training.steps": "2", "training.evaluate_every": "1", "training.batch_size": "16"}
+SHORT = {"training.batches.steps": "2", "training.batches.evaluate_every": "1", "training.batches.size": "16"}
 
 
 def make(settings: dict[str, str] | None = None, **changes: object) -> tuple[Experiment, Material, Plan]:
@@ -39,15 +39,15 @@ def run(stages: Plan, material: Material, store: Store) -> int:
 def test_stages_differ_where_anything_they_depend_on_does():
     changed = [
         *(last(), last(seed=1), last(method="lpl"), last(strategy="scratch"), last(annotation="all-fine")),
-        *(last(head_start=True), last({"training.steps": "5"}), last({"training.learning_rate": "0.1"})),
-        *(last(method="lpl+pl"), last({"training.threshold": "0.5"}, method="lpl+pl"), last(size=100)),
+        *(last(head_start=True), last({"training.batches.steps": "5"}), last({"training.optimiser.learning_rate": "0.1"})),
+        *(last(method="lpl+pl"), last({"training.pseudo_labels.threshold": "0.5"}, method="lpl+pl"), last(size=100)),
     ]
     assert len(set(changed)) == len(changed)
     assert last() == last()
 
 
 def test_what_a_stage_does_not_use_does_not_make_it_another():
-    assert last({"training.threshold": "0.5"}, method="lpl") == last(method="lpl")
+    assert last({"training.pseudo_labels.threshold": "0.5"}, method="lpl") == last(method="lpl")
     first = [make(**changes)[2].periods[0][0] for changes in ({}, {"head_start": True}, {"strategy": "lp-ft"})]
     assert len({stage.fingerprint for stage in first}) == 1
 
@@ -62,7 +62,7 @@ def test_a_training_is_also_known_by_what_it_learns_from_alone():
 
 
 def test_each_stage_is_renamed_once_however_many_need_it():
-    rates = {"training.learning_rate": "0.1, 0.01"}
+    rates = {"training.optimiser.learning_rate": "0.1, 0.01"}
     first, last = make(rates, method="lpl+st-hard/cond")[2].periods
     assert all(
         mine is stage.untested for student in last for mine, stage in zip(student.untested.previous, first, strict=True)
@@ -70,7 +70,7 @@ def test_each_stage_is_renamed_once_however_many_need_it():
 
 
 def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
-    rates = {"training.learning_rate": "0.1, 0.01"}
+    rates = {"training.optimiser.learning_rate": "0.1, 0.01"}
     students = make(rates, method="joint+st-hard")[2].periods[1]
     plain = make(rates, method="ce")[2].periods[1]
     assert [student.teacher for student in students] == list(plain)
@@ -83,7 +83,7 @@ def test_training_from_scratch_waits_for_nothing():
 def test_every_cell_of_the_paper_can_be_trained_and_shares_what_it_can(tmp_path):
     store, trained = Store(tmp_path), 0
     for method in ALL_METHODS:
-        _, material, stages = make(SHORT | {"training.model": "linear"}, method=str(method))
+        _, material, stages = make(SHORT | {"training.network.backbone": "linear"}, method=str(method))
         trained += run(stages, material, store)
         result = store.require(stages.periods[-1][0].fingerprint)
         assert 0 <= result["test"]["v2"]["macc"] <= 1
@@ -95,7 +95,7 @@ def test_every_cell_of_the_paper_can_be_trained_and_shares_what_it_can(tmp_path)
 def test_of_several_learning_rates_the_best_on_validation_goes_on(tmp_path):
     store = Store(tmp_path)
     wanted, material, stages = make(
-        SHORT | {"training.learning_rate": "1e-6, 0.1", "training.steps": "60"}, method="ce"
+        SHORT | {"training.optimiser.learning_rate": "1e-6, 0.1", "training.batches.steps": "60"}, method="ce"
     )
     assert wanted.training.learning_rate == (1e-6, 0.1)
     assert run(stages, material, store) == 4
@@ -130,7 +130,7 @@ def test_a_stage_folder_says_all_that_made_it(tmp_path):
 def test_every_method_sees_as_many_images_a_step(method):
     from leco.devices import make_fabric
     from leco.evaluation.evaluate import Judge
-    from leco.training.run import make_training
+    from leco.experiments.run import make_training
 
     _, material, stages = make(SHORT, method=method, strategy="scratch")
     stage, fabric = stages.periods[-1][0], make_fabric("cpu")
@@ -144,7 +144,7 @@ def test_judging_moves_no_statistics():
     from leco.evaluation.evaluate import Judge
     from leco.experiments.networks import build_network
 
-    _, material, stages = make(SHORT | {"training.model": "wrn-10-1"}, method="ce", strategy="scratch")
+    _, material, stages = make(SHORT | {"training.network.backbone": "wrn-10-1"}, method="ce", strategy="scratch")
     network = build_network(stages.periods[-1][0], material, pretrained=False).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     judge = Judge(material, 1, material.annotated(1, "label-new").validation, make_fabric("cpu"))
@@ -164,7 +164,7 @@ def test_the_model_that_was_best_on_validation_is_kept_and_not_the_last(tmp_path
 
     monkeypatch.setattr(Judge, "score", worse_and_worse)
     store = Store(tmp_path)
-    _, material, stages = make(SHORT | {"training.steps": "3"}, method="ce", strategy="scratch")
+    _, material, stages = make(SHORT | {"training.batches.steps": "3"}, method="ce", strategy="scratch")
     stage = stages.periods[-1][0]
     run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
     assert store.require(stage.fingerprint)["best_step"] == 1
@@ -176,7 +176,7 @@ def test_the_model_that_was_best_on_validation_is_kept_and_not_the_last(tmp_path
 def test_one_learning_rate_of_several_may_diverge(tmp_path):
     store = Store(tmp_path)
     _, material, stages = make(
-        SHORT | {"training.learning_rate": "1e30, 0.05", "training.steps": "8"}, method="lpl+st-hard"
+        SHORT | {"training.optimiser.learning_rate": "1e30, 0.05", "training.batches.steps": "8"}, method="lpl+st-hard"
     )
     for stage in stages.stages:
         run_stage(stage, material, store, Machine("cpu"), lambda *_: None, stages.may_diverge(stage))
@@ -185,7 +185,7 @@ def test_one_learning_rate_of_several_may_diverge(tmp_path):
     wild = store.require(stages.periods[1][0].fingerprint)
     assert "its teacher: step" in wild["diverged"]
     for every, problem in (("8", "the loss of the term 'ce' is"), ("1", "step 1: the network's answers at v1 are no")):
-        changes = {"training.learning_rate": "1e30", "training.steps": "8", "training.evaluate_every": every}
+        changes = {"training.optimiser.learning_rate": "1e30", "training.batches.steps": "8", "training.batches.evaluate_every": every}
         _, material, alone = make(SHORT | changes, method="ce")
         with pytest.raises(LecoError, match=problem):
             run(alone, material, store)
@@ -197,14 +197,14 @@ def test_without_history_there_are_no_pseudo_labels_and_no_teacher():
 
 
 def test_lp_ft_trains_the_heads_alone_for_a_tenth_of_the_steps():
-    assert make({"training.steps": "300"}, strategy="lp-ft")[2].periods[1][0].training.head_steps == 30
+    assert make({"training.batches.steps": "300"}, strategy="lp-ft")[2].periods[1][0].training.transfer.head_steps == 30
 
 
 def test_one_pass_or_several_are_the_same_without_batchnorm(tmp_path):
     losses = []
     for together, model in (("false", "mlp"), ("true", "mlp"), ("false", "wrn-10-1"), ("true", "wrn-10-1")):
         store = Store(tmp_path)
-        settings = SHORT | {"training.together": together, "training.model": model}
+        settings = SHORT | {"training.together": together, "training.network.backbone": model}
         _, material, stages = make(settings, method="lpl+fixmatch", strategy="scratch")
         run(stages, material, store)
         stage = stages.periods[-1][0]

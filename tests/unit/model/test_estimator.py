@@ -26,8 +26,8 @@ from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.methods.method import ALL_METHODS
 from leco.model.fitting import at_most_ten, material_of
-from leco.model.labels import read_labels
-from leco.training.run import Machine, run_stage
+from leco.dataset.labels import read_labels
+from leco.experiments.run import Machine, run_stage
 
 PETS = {
     "name": "pets",

@@ -23,9 +23,9 @@ from leco.model.bundle import Bundle, read_bundle, write_bundle
 from leco.model.predictor import Predictor
 from leco.model.upgrade import upgrade
 from leco.models.heads import start_from_parents
-from leco.training.run import Machine, run_stage
+from leco.experiments.run import Machine, run_stage
 
-SHORT = {"training.steps": "3", "training.evaluate_every": "3"}
+SHORT = {"training.batches.steps": "3", "training.batches.evaluate_every": "3"}
 GONE_ON = {
     "v3": {
         "zero": {"renamed": "0"},
@@ -255,8 +255,8 @@ def test_a_stage_is_another_where_its_start_is(old, new, tmp_path):
 
 def test_a_start_says_which_model_is_trained(old, tmp_path):
     _, stages = started(old.folder, tmp_path)
-    assert stages.stages[0].training.model == "mlp"
-    wanted = experiment("digits-leco", {"start": str(old.folder)}, {"training.model": "linear"})
+    assert stages.stages[0].training.network.backbone == "mlp"
+    wanted = experiment("digits-leco", {"start": str(old.folder)}, {"training.network.backbone": "linear"})
     with pytest.raises(LecoError, match="the backbone of this model is mlp, but the experiment has linear"):
         make_material(wanted, tmp_path)
 

@@ -6,7 +6,7 @@ from typing import Any
 from leco.dataset import make_material
 from leco.experiments.experiment import experiment
 from leco.planning.prepare import Prepared, prepare
-from leco.training.run import Machine
+from leco.experiments.run import Machine
 
 
 def prepared(folder: Path, runs: Path | None = None, *, tested: bool = True, **options: Any) -> Prepared:

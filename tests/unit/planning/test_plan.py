@@ -13,7 +13,7 @@ from leco.planning.costs import Costs, share_out
 from leco.planning.measure import Head
 from leco.planning.plan import choose, make_plan, read_plan, save_plan
 from leco.planning.simulate import break_even, labels_after, mixtures
-from leco.training.run import Machine
+from leco.experiments.run import Machine
 
 
 def test_a_plan_says_what_to_annotate_and_keeps_to_the_budget(planned):

@@ -17,7 +17,7 @@ from leco.models.dense.ocr import OcrHead
 from leco.ontology.ontology import Ontology
 from leco.training import run as running
 from leco.training.finish import adjusted, class_counts
-from leco.training.run import Machine, finishing, make_job, run_stage
+from leco.experiments.run import Machine, finishing, make_job, run_stage
 
 PETS = Ontology.from_taxonomy(
     "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]
@@ -62,7 +62,7 @@ def test_pixels_are_adjusted_too(make):
 
 def first_stage(tmp_path, adjust):
     torch.set_num_threads(1)
-    wanted = experiment("digits-leco", {"method": "ce"}, {"training.steps": "20", "training.adjust": adjust})
+    wanted = experiment("digits-leco", {"method": "ce"}, {"training.batches.steps": "20", "training.finish.adjust": adjust})
     material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
     (stage,) = plan(wanted, material).periods[0]
     run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
@@ -87,7 +87,7 @@ def test_steps_are_chosen_by_what_the_adjusted_network_scores(tmp_path, monkeypa
 
 
 def test_without_any_label_no_class_is_frequent(tmp_path):
-    wanted = experiment("digits-leco", {"method": "ce"}, {"training.adjust": "1"})
+    wanted = experiment("digits-leco", {"method": "ce"}, {"training.finish.adjust": "1"})
     material = make_material(wanted, tmp_path)
     (stage,) = plan(wanted, material).periods[0]
     nothing = InMemory(torch.full((len(material.pool),), -1))

@@ -6,11 +6,11 @@ from leco.experiments.experiment import experiment
 from leco.experiments.networks import build_network
 from leco.experiments.stages import plan
 from leco.training.finish import balance_teacher
-from leco.training.run import make_job
+from leco.experiments.run import make_job
 
 
 def job_with_teacher(tmp_path):
-    wanted = experiment("digits-leco", {"method": "lpl+st-soft/cond"}, {"training.balance": "true"})
+    wanted = experiment("digits-leco", {"method": "lpl+st-soft/cond"}, {"training.pseudo_labels.balance": "true"})
     material = make_material(wanted, tmp_path)
     stage = plan(wanted, material).periods[-1][0]
     teacher = build_network(stage, material, pretrained=False)

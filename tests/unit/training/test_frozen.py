@@ -12,14 +12,14 @@ from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.training import frozen
 from leco.training.frozen import make_bank, number_of_views, on_features
-from leco.training.run import Machine, make_job, run_stage
+from leco.experiments.run import Machine, make_job, run_stage
 
-SETTINGS = {"training.model": "wrn-10-1", "training.steps": "60", "training.batch_size": "16"}
+SETTINGS = {"training.network.backbone": "wrn-10-1", "training.batches.steps": "60", "training.batches.size": "16"}
 
 
 def stages_of(method, tmp_path, steps="60", strategy="freeze"):
     torch.set_num_threads(1)
-    wanted = experiment("digits-leco", {"method": method, "strategy": strategy}, SETTINGS | {"training.steps": steps})
+    wanted = experiment("digits-leco", {"method": method, "strategy": strategy}, SETTINGS | {"training.batches.steps": steps})
     material = make_material(wanted, tmp_path)
     return plan(wanted, material), material, Store(tmp_path / "runs")
 
@@ -95,7 +95,7 @@ def test_the_setting_says_how_many_views_a_stage_makes(tmp_path, monkeypatch):
     monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-1]) or make_bank(*given))
     for draws in ("1", "1000"):
         wanted = experiment(
-            "digits-leco", {"method": "ce", "strategy": "freeze"}, SETTINGS | {"training.draws_a_view": draws}
+            "digits-leco", {"method": "ce", "strategy": "freeze"}, SETTINGS | {"training.transfer.draws_per_view": draws}
         )
         material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
         for stage in plan(wanted, material).stages:

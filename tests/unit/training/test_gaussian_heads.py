@@ -12,9 +12,9 @@ from leco.methods.gaussian import gaussian_head
 from leco.training import run as running
 from leco.training.finish import fit_head, with_head
 from leco.training.loop import DivergedError
-from leco.training.run import Machine, make_job, run_stage
+from leco.experiments.run import Machine, make_job, run_stage
 
-GAUSSIAN = {"training.head": "gaussian", "training.steps": "20", "training.evaluate_every": "10"}
+GAUSSIAN = {"training.finish.head": "gaussian", "training.batches.steps": "20", "training.batches.evaluate_every": "10"}
 
 
 def planned(tmp_path, method="lpl", **changes):
@@ -68,7 +68,7 @@ def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
 
 def test_an_adjustment_on_top_is_refused(tmp_path):
     with pytest.raises(LecoError, match=r"training\.adjust: 1 is for trained heads.*set it to 0"):
-        planned(tmp_path, **{"training.adjust": "1"})
+        planned(tmp_path, **{"training.finish.adjust": "1"})
 
 
 def test_the_classifier_has_it_too():
@@ -83,7 +83,7 @@ def test_the_classifier_has_it_too():
 
 def test_where_features_never_change_one_fit_does(tmp_path, monkeypatch):
     for model, fits in (("linear", 1), ("roots", 1), ("mlp", 3)):
-        stages, material = planned(tmp_path, "ce", **{"training.model": model})
+        stages, material = planned(tmp_path, "ce", **{"training.network.backbone": model})
         seen = []
         monkeypatch.setattr(running, "fit_head", lambda *of, seen=seen: seen.append(1) or fit_head(*of))
         run_stage(stages.stages[0], material, Store(tmp_path / model), Machine(), lambda *_: None)
@@ -100,8 +100,8 @@ def test_features_that_are_no_numbers_mean_that_training_diverged(tmp_path):
 
 
 def test_a_rate_that_diverges_in_its_last_step_is_left_out_of_the_choice(tmp_path):
-    changes = {"training.learning_rate": "1e30,0.05", "training.steps": "1", "training.evaluate_every": "1"}
-    stages, material = planned(tmp_path, "ce", **changes | {"training.head": "trained"})
+    changes = {"training.optimiser.learning_rate": "1e30,0.05", "training.batches.steps": "1", "training.batches.evaluate_every": "1"}
+    stages, material = planned(tmp_path, "ce", **changes | {"training.finish.head": "trained"})
     store = Store(tmp_path / "runs")
     for stage in stages.periods[0]:
         run_stage(stage, material, store, Machine(), lambda *_: None, stages.may_diverge(stage))

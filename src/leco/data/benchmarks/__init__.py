@@ -1,6 +1,6 @@
-"""The paper's benchmarks, and small ones that run anywhere; each reads the official layout of its data."""
+"""The paper's benchmarks, and small ones that run anywhere; each file holds a reader, a recipe and its settings."""
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe
-from leco.data.benchmarks.registry import NAMES, load, recipe
+from leco.data.benchmarks import camvid, cifar, cub, digits, inat, mapillary  # noqa: F401 (they register themselves)
+from leco.data.benchmarks.benchmark import BENCHMARKS, Benchmark, Budget, Recipe, load, recipe, register
 
-__all__ = ["NAMES", "Benchmark", "Recipe", "load", "recipe"]
+__all__ = ["BENCHMARKS", "Benchmark", "Budget", "Recipe", "load", "recipe", "register"]

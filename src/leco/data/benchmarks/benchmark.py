@@ -1,41 +1,72 @@
-"""What a benchmark is."""
+"""What a benchmark is, and all of them by name."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from leco.data.periods import Split, Validation, make_split
 from leco.data.samples import Column, InMemory, Samples
-from leco.data.views.sets import ViewSet, feature_views, segmentation_views, view_set
-from leco.errors import LecoError
+from leco.data.views.sets import ViewSet
+from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
+from leco.registry import Registry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Task = Literal["classification", "features", "segmentation"]
 Kind = Literal["tree", "soft"]
+Budget = Literal["paper", "small"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a benchmark: what `leco data list` shows without touching any data."""
+    """How to make a benchmark, and how to train on it: all that is known without touching any data."""
 
     name: str
-    task: Task
+    modality: str
     classes: tuple[int, ...]  # per period
     size: int  # training samples per period
     needs: str  # where the data comes from
     build: "Callable[[Recipe, Path], Benchmark]"
-    views: str  # of `data.views.sets`; features and segmentation have their own
+    settings: Mapping[str, Mapping[str, Any]]  # by budget, nested as in `experiment.yaml`
     validation: Validation = "on top"
-    fetch: "Callable[[Path], Path] | None" = None  # where the owner allows it
+    fetch: Callable[[Path], Path] | None = None  # where the owner allows it
     inferred: bool = False  # whether the transition is inferred from labels in both versions
     transition: Kind = "tree"  # and then how
+
+
+BENCHMARKS: Registry[Recipe] = Registry("benchmark")
+_SHORT = {"cifar-leco": "cifar-leco-10k", "mapillary-leco": "mapillary-leco-2.5k"}  # the sizes of Table 1
+
+
+def register(recipe: Recipe) -> None:
+    """Make a benchmark known under its name."""
+    BENCHMARKS.register(recipe.name, recipe.build.__module__)(recipe)
+
+
+def recipe(name: str) -> Recipe:
+    """Find a benchmark by name."""
+    name = _SHORT.get(name, name)
+    if name not in BENCHMARKS:
+        raise LecoError(f"{name!r} is not a benchmark{nearest(name, BENCHMARKS)}")
+    return BENCHMARKS[name]
+
+
+def load(name: str, root: Path, size: int | None = None, transition: Kind = "tree") -> "Benchmark":
+    """Load a benchmark from the folder `root`; `size` sets another number of samples per period.
+
+    `transition` is for Mapillary, where it is inferred: every class's majority parent, or the measured shares.
+    """
+    found = recipe(name)
+    if transition != "tree" and not found.inferred:
+        raise LecoError(f"{name}: its ontology is given, not inferred: there is no {transition!r} transition to choose")
+    found = replace(found, size=found.size if size is None else size, transition=transition)
+    benchmark = found.build(found, root)
+    expected, classes = found.classes, tuple(len(version) for version in benchmark.ontology.versions)
+    if classes != expected:
+        raise LecoError(f"{found.name} should have {expected} classes, but the data in {root} have {classes}")
+    return benchmark
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +76,8 @@ class Benchmark:
     recipe: Recipe
     ontology: Ontology
     pool: Samples
-    read_test: "Callable[[], Samples]"
+    read_test: Callable[[], Samples]
+    views: ViewSet
     strata: Tensor  # (n,) what `split` deals in proportion: the newest label, where it is one number
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
 
@@ -75,14 +107,6 @@ class Benchmark:
         if largest >= len(self.pool):
             raise LecoError(f"{path}: sample {largest} is beyond the {len(self.pool)} samples of {self.name}")
         return split
-
-    def views(self) -> ViewSet:
-        """How samples are augmented; noise on features is measured by their own spread."""
-        if self.recipe.task == "segmentation":
-            return segmentation_views()
-        if self.recipe.task == "features":
-            return feature_views(self.pool.inputs.read(torch.arange(len(self.pool))).std(dim=0))
-        return view_set(self.recipe.views)
 
 
 def labelled(inputs: Column, newest: Tensor, ontology: Ontology) -> Samples:

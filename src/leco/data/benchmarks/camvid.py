@@ -5,18 +5,22 @@ import io
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
+from leco.data.benchmarks import mapillary
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
 from leco.data.images import decode_image
 from leco.data.samples import InMemory, Samples
+from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json, read_text
 from leco.ontology.masks import MaskClasses, encode_mask
 from leco.ontology.ontology import Ontology
+from leco.settings import merge
 
 _FOLDER = "camvid"
 _VOID = "Void"
@@ -46,11 +50,11 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         if not isinstance(names, list) or not names or not all(re.fullmatch(r"\w+", str(name)) for name in names):
             raise LecoError(f"{folder / 'split.json'}: needs lists of frames, `train` and `val`")
     if len({name for names in parts for name in names}) < sum(len(names) for names in parts):
-        raise LecoError(f"{folder / 'split.json'}: a frame stands there twice")
+        raise LecoError(f"{folder / 'split.json'}: lists a frame twice")
     pool, read_test = _read(folder, parts[0], values, history), partial(_read, folder, parts[1], values, history)
     sequences = sorted({name.split("_")[0] for name in split["train"]})
     strata = torch.tensor([sequences.index(name.split("_")[0]) for name in split["train"]])
-    return Benchmark(recipe, history, pool, read_test, strata)
+    return Benchmark(recipe, history, pool, read_test, segmentation_views(), strata)
 
 
 def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology) -> Samples:
@@ -65,3 +69,25 @@ def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology
         images.append(torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))))
         masks.append(torch.from_numpy(codes.astype(np.int16)))
     return labelled(InMemory(torch.stack(images)), torch.stack(masks), history)
+
+
+# Frames of 240 x 180 pixels, and a transition without contradictions.
+_PAPER: dict[str, Any] = merge(
+    mapillary.PAPER,
+    {
+        "batches": {"steps": 20_000, "evaluate_every": 1_000},
+        "history": {"mask_contradictions": False},
+        "segmentation": {"crop": 160, "base_size": 240, "scale": (0.75, 1.5), "window": 240},
+    },
+)
+# For two CPU cores: a thin network from random weights on small images.
+TINY: dict[str, Any] = merge(
+    _PAPER,
+    {
+        "network": {"backbone": "tiny", "pretrained": False},
+        "optimiser": {"learning_rate": (0.05,), "finetune_learning_rate": (0.02,)},
+        "average": {"decay": 0.99, "warm_up": True},
+        "batches": {"steps": 400, "evaluate_every": 100},
+    },
+)
+register(Recipe("camvid-leco", "segmentation", (11, 31), 146, "CamVid", build, {"paper": _PAPER, "small": TINY}))

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
 from leco.data.samples import InMemory, Samples
+from leco.data.views.sets import feature_views
 from leco.errors import LecoError
 from leco.io import read_text
 from leco.ontology.ontology import Ontology
@@ -37,7 +38,8 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
             raise LecoError(f"{path}: test_x holds vectors of {vectors.shape[1]} numbers, train_x of {width}")
         return labelled(InMemory(vectors), labels, ontology)
 
-    return Benchmark(recipe, ontology, labelled(InMemory(vectors), labels, ontology), read_test, labels)
+    views = feature_views(vectors.std(dim=0))
+    return Benchmark(recipe, ontology, labelled(InMemory(vectors), labels, ontology), read_test, views, labels)
 
 
 def _read(path: Path, part: str, num_classes: int) -> tuple[Tensor, Tensor]:
@@ -55,3 +57,14 @@ def _read(path: Path, part: str, num_classes: int) -> tuple[Tensor, Tensor]:
     if labels.min() < 0 or labels.max() >= num_classes:
         raise LecoError(f"{path}: {part}_y must be 0 to {num_classes - 1}, the species of taxonomy.csv")
     return vectors, torch.from_numpy(labels).long()
+
+
+# Features are not in the paper: a linear head needs few steps.
+LINEAR = {
+    "network": {"backbone": "linear"},
+    "optimiser": {"learning_rate": (0.5,), "weight_decay": 1e-3},
+    "batches": {"steps": 2_000, "evaluate_every": 50},
+}
+_SETTINGS = {"paper": LINEAR, "small": LINEAR | {"batches": {"steps": 250, "evaluate_every": 50}}}
+for _name, _classes, _size in (("cub-leco", (13, 37, 200), 1_598), ("cub-leco-2tp", (13, 200), 2_397)):
+    register(Recipe(_name, "features", _classes, _size, "CUB-200 features", build, _SETTINGS))

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register
 from leco.data.samples import InMemory
+from leco.data.views.sets import view_set
 from leco.ontology.ontology import Ontology
 
 STROKES = {"loop": "0689", "straight": "147", "open-curve": "235"}
@@ -32,5 +33,24 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         history,
         labelled(InMemory(images[:_POOL]), labels[:_POOL], history),
         lambda: labelled(InMemory(images[_POOL:]), labels[_POOL:], history),
+        view_set("digits"),
         strata=labels[:_POOL],
     )
+
+
+_SETTINGS = {
+    "network": {"backbone": "mlp", "norm_momentum": 0.05},
+    "optimiser": {"learning_rate": (0.05,)},
+    "batches": {"steps": 300, "size": 64, "evaluate_every": 300},
+}
+register(
+    Recipe(
+        "digits-leco",
+        "classification",
+        (3, 10),
+        200,
+        "nothing",
+        build,
+        {"paper": _SETTINGS, "small": _SETTINGS},
+    )
+)

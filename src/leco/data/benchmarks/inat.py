@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, register, there
 from leco.data.images import middle_square
 from leco.data.samples import Files, Samples
+from leco.data.views.sets import view_set
 from leco.errors import LecoError
 from leco.io import read_json, read_text
 from leco.ontology.ontology import Ontology
@@ -58,6 +59,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         tree,
         labelled(_images([path for part in paths for path in part]), pool_labels, tree),
         read_test,
+        view_set("inat"),
         strata=pool_labels,
     )
 
@@ -83,8 +85,28 @@ def _read_list(recipe: Recipe, folder: Path, name: str) -> tuple[list[Path], Ten
     if not paths:
         raise LecoError(f"{path}: is empty")
     if len(set(paths)) < len(paths):
-        raise LecoError(f"{path}: an image stands there twice")
+        raise LecoError(f"{path}: lists an image twice")
     absent = [path for path in paths if not path.is_file()]
     if absent:
         raise missing(recipe, absent[0], f"so are {len(absent) - 1:,} others of {path}; {_REMEDY}")
     return paths, torch.tensor(labels)
+
+
+_SETTINGS = {
+    "paper": {
+        "network": {"backbone": "resnet50", "norm_momentum": 0.1},  # timm's momentum
+        "optimiser": {"learning_rate": (0.01, 0.001, 0.0001), "weight_decay": 1e-3},
+        "batches": {"steps": 250_000, "size": 60, "evaluate_every": 1_000},
+    },
+    "small": {
+        "network": {"backbone": "resnet18", "norm_momentum": 0.05},
+        "optimiser": {"learning_rate": (0.01,), "weight_decay": 1e-3},
+        "batches": {"steps": 500, "size": 60, "evaluate_every": 100},
+    },
+}
+# The pool has 101,000 images: there validation is a fifth of the period itself.
+for _name, _classes, _size in (
+    ("inat-leco", (123, 810), 50_000),
+    ("inat-4tp-leco", (123, 339, 729, 810), 25_000),
+):
+    register(Recipe(_name, "classification", _classes, _size, "Semi-iNat 2021", build, _SETTINGS, "within"))

@@ -7,20 +7,23 @@ training masks, once, and kept beside the data.
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, there
+from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, there
 from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
 from leco.data.samples import Files, Samples
+from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json
 from leco.ontology.inference import infer
 from leco.ontology.masks import MaskClasses, count_masks, encode_mask
 from leco.ontology.ontology import Ontology
+from leco.settings import merge
 
 _FOLDER = "mapillary-vistas"
 _VERSIONS = ("v1.2", "v2.0")
@@ -48,7 +51,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     def read_test() -> Samples:
         return _samples(folder / "validation", _names(recipe, folder / "validation"), values)
 
-    return Benchmark(recipe, history, pool, read_test, strata, evaluated)
+    return Benchmark(recipe, history, pool, read_test, segmentation_views(), strata, evaluated)
 
 
 def _names(recipe: Recipe, part: Path) -> list[str]:
@@ -108,3 +111,39 @@ def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
     if codes.shape != size:
         raise LecoError(f"{path}: {codes.shape} is not the size of its image, {size}")
     return letterbox_mask(codes, side)
+
+
+# Appendix C: 1,600 epochs of one period's images, or 800 of two periods', at 16 a step.
+PAPER: dict[str, Any] = {
+    "network": {"backbone": "hrnet_w48", "pretrained": True, "norm_momentum": 0.1},
+    "optimiser": {
+        **{"learning_rate": (0.03,), "finetune_learning_rate": (0.003,), "weight_decay": 5e-4, "schedule": "poly"},
+    },
+    "average": {"decay": 0.0, "warm_up": False},
+    "batches": {"steps": 250_000, "size": 16, "evaluate_every": 10_000},
+    "history": {"coarse_on_new": False, "mask_contradictions": True},
+    "segmentation": {"crop": 720, "base_size": 2_200, "scale": (0.5, 2.1), "window": 720},
+}
+_SMALL = merge(
+    PAPER,
+    {
+        "network": {"backbone": "resnet18", "pretrained": False},
+        "batches": {"steps": 500, "size": 8},
+        "segmentation": {"crop": 256, "window": 512, "base_size": 1_024},
+    },
+)
+# The paper tunes nothing on Mapillary, and keeps no validation set.
+for _name, _size, _steps in (("mapillary-leco-2.5k", 2_500, 250_000), ("mapillary-leco-9k", 9_000, 900_000)):
+    register(
+        Recipe(
+            _name,
+            "segmentation",
+            (66, 124),
+            _size,
+            "Mapillary Vistas 2.0",
+            build,
+            {"paper": merge(PAPER, {"batches": {"steps": _steps}}), "small": _SMALL},
+            "none",
+            inferred=True,
+        )
+    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +88,18 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """The float32 input of a model; mean and standard deviation per channel, of pixels in [0, 1]."""
     shift, factor = (255 * mean).view(-1, 1, 1).to(images.device), (1 / (255 * std)).view(-1, 1, 1).to(images.device)
     return (images.float() - shift) * factor
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """`normalise` with the statistics of some images."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The float32 input of a model."""
+        return normalise(images, self.mean, self.std)
 
 
 def pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

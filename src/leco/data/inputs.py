@@ -23,7 +23,6 @@ from leco.data.manifest.problems import Fault, Problem
 from leco.data.manifest.table import ENDINGS, stream_cells
 from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
-from leco.model.description import Description
 
 _HEADER = 1_000_000  # bytes
 _REMEMBERED = 100_000  # names of a manifest
@@ -31,7 +30,7 @@ _AT_ONCE = 50_000_000  # numbers of a batch
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class InputBatch:
     """Some samples that could be read, and what is wrong with those that could not."""
 
     names: list[str]
@@ -39,33 +38,32 @@ class Batch:
     problems: list[str] = field(default_factory=list)
 
 
-def batches(arguments: Sequence[str], description: Description, size: int, root: Path | None = None) -> Iterator[Batch]:
-    """Read all that is named: images, or, for a model of features, vectors; what manifests name lies below `root`."""
-    if description.task == "features":
-        yield from _vector_batches(arguments, description.shape[0], root)
-        return
-    files, size = image_paths(arguments, root), at_once(description, size)
+def image_batches(
+    arguments: Sequence[str], shape: Sequence[int], side: int, *, size: int, root: Path | None = None
+) -> Iterator[InputBatch]:
+    """Read all images that are named, at most `size` at a time; paths in manifests are relative to `root`."""
+    files, size = image_paths(arguments, root), at_once(shape, size)
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
         while some := list(islice(files, size)):
-            yield _stacked(some, pool.map(lambda found: _read(found, description), some))
+            yield _stacked(some, pool.map(lambda found: _read(found, shape, side), some))
 
 
-def at_once(description: Description, size: int) -> int:
-    """How many samples are taken at a time: `size`, or fewer if they are large."""
-    return max(1, min(size, _AT_ONCE // math.prod(description.shape)))
+def at_once(shape: Sequence[int], size: int) -> int:
+    """Number of samples to read at a time: `size`, or fewer if they are large."""
+    return max(1, min(size, _AT_ONCE // math.prod(shape)))
 
 
-def _read(found: Given | LecoError, description: Description) -> Tensor | LecoError:
+def _read(found: Given | LecoError, shape: Sequence[int], side: int) -> Tensor | LecoError:
     if isinstance(found, LecoError):
         return found
     try:
-        return read_image(found.path, description)
+        return cut(middle_square(found.path, side)[None], shape)[0]
     except LecoError as error:
         return error
 
 
-def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoError]) -> Batch:
+def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoError]) -> InputBatch:
     names, images, problems = [], [], []
     for found, image in zip(files, read, strict=True):
         if isinstance(image, LecoError) or isinstance(found, LecoError):
@@ -73,17 +71,15 @@ def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoErr
         else:
             names.append(str(found.path))
             images.append(image)
-    return Batch(names, torch.stack(images) if images else torch.empty(0), problems)
+    return InputBatch(names, torch.stack(images) if images else torch.empty(0), problems)
 
 
-def read_image(path: Path, description: Description) -> Tensor:
-    """An image as a model for classification takes it, before it is normalised: (c, h, w) uint8."""
-    assert description.side is not None
-    channels, height, width = description.shape
-    pixels = middle_square(path, description.side)
-    top, left = (description.side - height) // 2, (description.side - width) // 2
-    pixels = pixels[:, top : top + height, left : left + width]
-    return pixels if channels == 3 else pixels.float().mean(dim=0, keepdim=True).round().byte()
+def cut(images: Tensor, shape: Sequence[int]) -> Tensor:
+    """The middle of square images (n, 3, side, side), grey if the shape has one channel: (n, c, h, w) uint8."""
+    channels, height, width = shape
+    top, left = (images.shape[2] - height) // 2, (images.shape[3] - width) // 2
+    middle = images[:, :, top : top + height, left : left + width]
+    return middle if channels == images.shape[1] else middle.float().mean(dim=1, keepdim=True).round().byte()
 
 
 def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[Given | LecoError]:
@@ -135,7 +131,7 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
         yield LecoError(f"{path}: there are no rows")
 
 
-def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[Batch]:
+def vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[InputBatch]:
     for argument in arguments:
         path = Path(argument)
         if _is_table(path) and _is_manifest(path):
@@ -143,13 +139,13 @@ def _vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> 
             continue
         for found in given_files([argument], vector_files.SUFFIXES):
             if isinstance(found, LecoError):
-                yield Batch([], torch.empty(0), [str(found)])
+                yield InputBatch([], torch.empty(0), [str(found)])
                 continue
             try:
                 for part in vector_files.vector_blocks(found.path, str(found.path), width):
-                    yield Batch([], torch.empty(0), [str(part)]) if isinstance(part, LecoError) else _finite(*part)
+                    yield InputBatch([], torch.empty(0), [str(part)]) if isinstance(part, LecoError) else _finite(*part)
             except LecoError as error:
-                yield Batch([], torch.empty(0), [str(error)])
+                yield InputBatch([], torch.empty(0), [str(error)])
 
 
 def _is_manifest(path: Path) -> bool:
@@ -161,7 +157,7 @@ def _is_manifest(path: Path) -> bool:
     return "features" in [cell.strip().strip('"') for cell in first.split(",")]
 
 
-def _referred(path: Path, width: int, root: Path | None) -> Iterator[Batch]:
+def _referred(path: Path, width: int, root: Path | None) -> Iterator[InputBatch]:
     """The vectors that a manifest names."""
     files, folder = _listed(path, "features", root), root or path.parent
     while some := list(islice(files, 512)):
@@ -171,12 +167,12 @@ def _referred(path: Path, width: int, root: Path | None) -> Iterator[Batch]:
         problems += [f"{path}: {reference}: {fault.message}" for reference, fault in faults.items()]
         good = [reference for reference in references if reference not in faults]
         vectors = load_features(folder, good) if good else np.empty((0, width), dtype=np.float32)
-        yield Batch(good, torch.from_numpy(vectors), problems)
+        yield InputBatch(good, torch.from_numpy(vectors), problems)
 
 
-def _finite(names: list[str], block: NDArray[np.float32]) -> Batch:
+def _finite(names: list[str], block: NDArray[np.float32]) -> InputBatch:
     """Keep the vectors whose numbers are numbers."""
     finite = [bool(row.all()) for row in np.isfinite(block)]
     problems = [f"{name}: holds NaN or infinity" for name, good in zip(names, finite, strict=True) if not good]
     kept = [name for name, good in zip(names, finite, strict=True) if good]
-    return Batch(kept, torch.from_numpy(block[finite]), problems)
+    return InputBatch(kept, torch.from_numpy(block[finite]), problems)

@@ -1,11 +1,17 @@
 """`LecoClassifier`: fit and predict, as scikit-learn has them, on labels of any version of an ontology."""
 
+import math
 import reprlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -16,18 +22,30 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from torch import Tensor
 
 from leco.data.views.features import unit_length
+from leco.dataset.arrays import ArrayDataset
+from leco.dataset.labels import Labels, as_column, as_ontology, plain_labels, read_labels
+from leco.dataset.periods import Periods
 from leco.errors import LecoError
 from leco.evaluation import predict_at
 from leco.experiments.experiment import Procedure, spell_out
+from leco.experiments.run import Machine, run_stage
+from leco.experiments.stages import needed, plan
+from leco.experiments.store import Memory
 from leco.methods.method import Method
-from leco.model.fitting import at_most_ten, material_of, train
-from leco.model.labels import Labels, as_column, as_ontology, plain_labels, read_labels
 from leco.models.backbones import HEAD_ALONE
+from leco.models.network import AnyNetwork
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL
 
 _FLOATS = (np.float64, np.float32)
 _AT_ONCE = 8_192  # samples that are predicted together
+_ONE_AT_A_TIME = threading.Lock()  # torch's generator belongs to the whole process
+PARAMETERS = {
+    **{"model": "network.backbone", "learning_rate": "optimiser.learning_rate", "steps": "batches.steps"},
+    **{"weight_decay": "optimiser.weight_decay", "batch_size": "batches.size"},
+    **{"threshold": "pseudo_labels.threshold", "balance": "pseudo_labels.balance"},
+    **{"head": "finish.head", "adjust": "finish.adjust"},
+}
 
 
 class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -95,7 +113,9 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise LecoError(
                 f"features of up to {np.abs(features).max():g} are too large to be scaled; divide them first"
             )
-        network = train(procedure, material_of(scaled.float(), normalise, labels))
+        split = np.full(len(features), "train")
+        data = ArrayDataset(scaled.float(), labels, split, normalise=normalise)
+        network = fit_network(procedure, data.unvalidated())
         self.scaler_, self.ontology_ = scaler, labels.ontology
         # In double precision a prediction does not depend on what else is predicted in the same call.
         self.network_ = network.double().requires_grad_(False)
@@ -147,21 +167,25 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in ("head_start", "balance", "standardise"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise LecoError(f"{name}: must be True or False, not {reprlib.repr(getattr(self, name))}")
-        settings = ("model", "steps", "weight_decay", "batch_size", "threshold", "balance", "head", "adjust")
-        own = {name: getattr(self, name) for name in settings}
         usual = 0.5 if self.model in HEAD_ALONE else 0.05  # docs/lab-book/log.md
         rate = usual if self.learning_rate is None else self.learning_rate
-        own |= {"learning_rate": rate, "evaluate_every": self.steps}
+        training = {
+            "network": {"backbone": self.model},
+            "optimiser": {"learning_rate": rate, "weight_decay": self.weight_decay},
+            "batches": {"steps": self.steps, "size": self.batch_size, "evaluate_every": self.steps},
+            "pseudo_labels": {"threshold": self.threshold, "balance": self.balance},
+            "finish": {"head": self.head, "adjust": self.adjust},
+        }
         values = {name: getattr(self, name) for name in ("method", "strategy", "head_start")}
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         try:
-            procedure = Procedure.model_validate(values | {"seed": seed, "training": own})
+            procedure = Procedure.model_validate(values | {"seed": seed, "training": training})
         except ValidationError as error:
-            raise LecoError(spell_out(error.errors()[0]).removeprefix("training.")) from None
-        if len(procedure.training.learning_rate) > 1:
-            raise LecoError(f"learning_rate: say one, not {rate!r}; GridSearchCV chooses between several")
-        heads = procedure.head_start or Method.parse(procedure.method).coarse == "joint"
-        if procedure.training.model in HEAD_ALONE and not heads:  # nothing to take over: no earlier period is trained
+            raise LecoError(_in_words(spell_out(error.errors()[0]))) from None
+        if len(procedure.training.optimiser.learning_rate) > 1:
+            raise LecoError(f"learning_rate: must be one number, not {rate!r}; GridSearchCV chooses between several")
+        heads = procedure.head_start or Method.parse(procedure.method).needs_old_heads
+        if self.model in HEAD_ALONE and not heads:  # nothing to take over: no earlier period is trained
             return procedure.model_copy(update={"strategy": "scratch"})
         return procedure
 
@@ -201,4 +225,54 @@ def _scaled(features: NDArray[Any], scaler: StandardScaler | None) -> tuple[Tens
     """Features that views can be made of, and what is done to the views."""
     if scaler is None:
         return torch.from_numpy(np.array(features)), unit_length  # a copy: torch warns of arrays that are read-only
-    return torch.from_numpy(scaler.transform(features)), at_most_ten
+    return torch.from_numpy(scaler.transform(features)), scale_to_ten
+
+
+def scale_to_ten(features: Tensor) -> Tensor:
+    """Scale standardised features to a length of about ten, if they are so many that they would be longer.
+
+    So one learning rate suits few and many (docs/lab-book/log.md).
+    """
+    return features * min(1.0, 10 / math.sqrt(features.shape[1]))
+
+
+def fit_network(procedure: Procedure, periods: Periods) -> AnyNetwork:
+    """Train the network of the newest period in memory; earlier periods only where it takes something over."""
+    planned = plan(procedure, periods)
+    (last,) = planned.periods[-1]
+    wanted = {last}
+    for stage in reversed(planned.stages):
+        if stage in wanted:
+            wanted.update(needed(stage))
+    store = Memory()
+    with own_randomness():
+        machine = Machine(own_fabric=this_process())
+        for stage in planned.stages:
+            if stage in wanted:
+                run_stage(stage, periods, store, machine)
+    network = store.recall(last.fingerprint)
+    assert network is not None
+    return network
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Leave torch's generators as they were found, and learn even where the caller has turned gradients off."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices), torch.inference_mode(False):
+        yield
+
+
+@lru_cache(maxsize=1)
+def this_process() -> Fabric:
+    """The CPU of this process alone, also under `torchrun` or a scheduler: others may fit something else."""
+    fabric = Fabric(accelerator="cpu", devices=1, plugins=LightningEnvironment())
+    fabric.launch()
+    return fabric
+
+
+def _in_words(problem: str) -> str:
+    """A problem with a setting, under the name of the parameter that it comes from."""
+    for parameter, place in PARAMETERS.items():
+        problem = problem.replace(f"training.{place}", parameter)
+    return problem.removeprefix("training.")

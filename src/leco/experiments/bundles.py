@@ -1,20 +1,18 @@
 """Stages as bundles: what a stage notes for the day it is deployed, and the bundle that is made of it."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 import leco
+from leco.data.views.images import Normalisation
 from leco.errors import LecoError
 from leco.evaluation.evaluate import Judge
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
 from leco.io import checked
+from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
 from leco.model.description import DESCRIPTION, Description, Metrics, read_description
 from leco.models.network import AnyNetwork
@@ -23,44 +21,36 @@ from leco.ontology.files import load
 
 def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
     """The `bundle.json` of a stage that was trained."""
-    material = judge.material
-    ontology = material.until(stage.period)
-    mean, std = _statistics(material.normalise)
-    raw = material.pool.inputs.read(torch.tensor([0])).shape[1:]
-    segments = material.task == "segmentation"
-    annotated = material.annotated(stage.period, stage.annotation)
+    periods, modality = judge.periods, judge.periods.modality
+    ontology, normalise = periods.until(stage.period), periods.normalise
+    statistics = (normalise.mean, normalise.std) if isinstance(normalise, Normalisation) else ()
+    mean, std = (tuple(values.tolist()) for values in statistics) if statistics else ((), ())
+    annotated = periods.annotated(stage.period, stage.annotation)
     samples = {stage.version: len(annotated.newest.indices)}
-    for part in annotated.history:  # what has the newest version, and no label of it, has none
+    for part in annotated.history:  # samples of the newest version in the history have no label
         name = "unlabelled" if part.version == stage.version else part.version
         samples[name] = samples.get(name, 0) + len(part.indices)
+    module = MODALITIES.module(modality.name)
     return Description(
         leco=leco.__version__,
-        name=material.name,
-        task=material.task,
-        model=stage.training.model,
+        name=periods.name,
+        task=modality.name,
+        model=stage.training.network.backbone,
         heads=network.versions,
-        shape=tuple(material.shape),
-        side=None if material.task == "features" else max(raw[1:]),
-        window=stage.training.window if segments else None,
+        shape=tuple(periods.shape),
+        **modality.bundled(periods.raw_shape, stage.training.segmentation),
         mean=mean,
         std=std,
         versions=tuple(version.name for version in ontology.versions),
         trained=stage.version,
         ontology=ontology.fingerprint,
-        evaluated=material.evaluated if stage.version == material.ontology.newest.name else (),
+        evaluated=periods.evaluated if stage.version == periods.ontology.newest.name else (),
         samples=samples,
-        held_out={"validation": len(judge.held_out.indices), "test": len(material.tested(stage.period))},
+        held_out={"validation": len(judge.held_out.indices), "test": len(periods.tested(stage.period))},
         training=stage.config(),
-        calibration={} if segments else judge.calibration(network),
+        modules=(module,) if module else (),
+        calibration={} if modality.has_masks else judge.calibration(network),
     )
-
-
-def _statistics(normalise: Callable[[Tensor], Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of the channels; features have none."""
-    if not isinstance(normalise, partial):
-        return (), ()
-    mean, std = (tuple(normalise.keywords[name].tolist()) for name in ("mean", "std"))
-    return mean, std
 
 
 def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:

@@ -1,0 +1,145 @@
+"""Feature vectors in memory, with labels as people hand them over."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leco.data import UNTESTED
+from leco.data.manifest.checks import SPLITS
+from leco.data.manifest.manifest import Manifest
+from leco.data.manifest_samples import own_annotated, own_test
+from leco.data.samples import InMemory, Samples
+from leco.data.views.sets import feature_views
+from leco.dataset.dataset import Counts, Dataset
+from leco.dataset.labels import Labels, as_column, as_ontology, plain_labels, read_labels
+from leco.dataset.periods import FixedDeal, Periods, contents, digest, without_leaks
+from leco.errors import LecoError, nearest
+from leco.modalities import MODALITIES, Modality, Normalise
+from leco.ontology.ontology import Ontology
+from leco.settings import NetworkSettings
+
+
+class ArrayDataset(Dataset):
+    """Feature vectors (n, d), each labelled in one version, or in none."""
+
+    def __init__(
+        self, features: Tensor, labels: Labels, split: NDArray[np.str_], *, normalise: Normalise | None = None
+    ) -> None:
+        self.features, self.labels, self.split, self._normalise = features, labels, split, normalise
+        self.name = "arrays"
+
+    @classmethod
+    def of(cls, features: Any, labels: Any, versions: Any, *, ontology: Any, split: Any) -> "ArrayDataset":
+        """Check what was handed over."""
+        vectors = torch.as_tensor(np.asarray(features, dtype=np.float32))
+        if vectors.ndim != 2 or not len(vectors):
+            raise LecoError(f"from_arrays: features must be (n, d), not of shape {tuple(vectors.shape)}")
+        if not vectors.isfinite().all():
+            row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
+            raise LecoError(f"from_arrays: features hold NaN or infinity, first in row {row}")
+        if ontology is None:
+            known = plain_labels(np.asarray(labels))
+        else:
+            known = read_labels(labels, versions, as_ontology(ontology))
+        count = len(next(iter(known.known.values())))
+        if count != len(vectors):
+            raise LecoError(f"from_arrays: {len(vectors)} feature vectors, but {count} labels")
+        return cls(vectors, known, _splits(split, len(vectors)))
+
+    @property
+    def modality(self) -> Modality:
+        """Feature vectors."""
+        return MODALITIES["features"]
+
+    @property
+    def ontology(self) -> Ontology:
+        """The versions, and how their classes evolved."""
+        return self.labels.ontology
+
+    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+        """Every version that has labels makes a period; a fifth of its labels is held out if nothing is marked val."""
+        manifest, samples = self._manifest(), self.samples()
+        versions = self.labels.versions
+        histories = [self.ontology.until(version) for version in versions]
+        annotated = without_leaks([own_annotated(manifest, history, seed) for history in histories])
+        nothing = torch.zeros(0, dtype=torch.int64)
+        test = [own_test(manifest, history).indices if tested else nothing for history in histories]
+        fingerprint = digest(self.ontology, f"{seed} {self.split.tolist()}", contents(samples))
+        first = annotated[0].newest.indices
+        return Periods(
+            name=self.name,
+            modality=self.modality,
+            ontology=self.ontology,
+            versions=tuple(versions),
+            pool=samples,
+            test=samples,
+            views=self.modality.views(samples, first),
+            normalise=self._normalise or self.modality.normaliser(samples, first, network or NetworkSettings()),
+            deal=FixedDeal(annotated, test),
+            fingerprint=fingerprint,
+            learned=fingerprint + UNTESTED,
+            data=digest(self.ontology, "", contents(samples)),
+            source="arrays in memory",
+        )
+
+    def unvalidated(self) -> Periods:
+        """Periods in which every sample is learnt from, and nothing is held out: what scikit-learn's `fit` means."""
+        samples, versions = self.samples(), tuple(self.labels.versions)
+        nothing = torch.empty(0, dtype=torch.int64)
+        return Periods(
+            name=self.name,
+            modality=self.modality,
+            ontology=self.ontology,
+            versions=versions,
+            pool=samples,
+            test=samples,
+            views=feature_views(self.features.std(dim=0, correction=0)),
+            normalise=self._normalise or self.modality.normaliser(samples, nothing, NetworkSettings()),
+            deal=FixedDeal([self.labels.annotated(version) for version in versions], [nothing] * len(versions)),
+            fingerprint="",
+            learned="",
+        )
+
+    def samples(self) -> Samples:
+        """The vectors and their labels."""
+        known = {name: InMemory(torch.from_numpy(indices)) for name, indices in self.labels.known.items()}
+        return Samples(InMemory(self.features), dict(known))
+
+    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
+        """The modality's settings for own data."""
+        return self.modality.defaults(0, backbone)
+
+    def counts(self) -> Counts:
+        """Number of labels by version and split."""
+        return {
+            name: {split: int(((labels >= 0) & (self.split == split)).sum()) for split in SPLITS}
+            for name, labels in self.labels.known.items()
+        }
+
+    def _manifest(self) -> Manifest:
+        """The same samples as a manifest has them, without files."""
+        return Manifest(
+            root=Path(),
+            inputs=tuple(map(str, range(len(self.features)))),
+            kind="features",
+            labels=self.labels.known,
+            masks={},
+            split=self.split,
+            period=np.full(len(self.features), -1, dtype=np.int64),
+        )
+
+
+def _splits(given: Any, count: int) -> NDArray[np.str_]:
+    if given is None:
+        return np.full(count, "train")
+    splits = np.array([str(value or "train") for value in as_column(given)])
+    if len(splits) != count:
+        raise LecoError(f"from_arrays: {count} feature vectors, but {len(splits)} splits")
+    for value in dict.fromkeys(splits.tolist()):
+        if value not in SPLITS:
+            raise LecoError(f"from_arrays: split: {value!r} is not one of {', '.join(SPLITS)}{nearest(value, SPLITS)}")
+    return splits

@@ -1,0 +1,211 @@
+"""The time periods of a dataset: what each may learn from, and is tested on, under one seed."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from leco.data.periods import Annotated, Annotation, Part, Split, annotate
+from leco.data.rng import Draws
+from leco.data.samples import Column, InMemory, Samples
+from leco.data.views.sets import ViewSet
+from leco.errors import LecoError
+from leco.modalities.modality import Modality, Normalise
+from leco.models.network import AnyNetwork
+from leco.ontology.ontology import Ontology
+
+
+class Start(Protocol):
+    """A model that training starts from: a bundle."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the model's weights."""
+        ...
+
+    @property
+    def trained(self) -> str:
+        """The version it was trained for."""
+        ...
+
+    @property
+    def newest(self) -> str:
+        """The version it answers in; newer than `trained` if it was upgraded since."""
+        ...
+
+    def network(self) -> AnyNetwork:
+        """The model itself."""
+        ...
+
+
+class Deal(Protocol):
+    """Which samples belong to which period."""
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        """The samples that a period may learn from, with an annotation strategy."""
+        ...
+
+    def tested(self, period: int) -> Tensor:
+        """Indices of the test samples that have a label at the period's version, or a newer one."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SplitDeal:
+    """A benchmark's split: every annotation strategy is possible, and all test samples have all labels."""
+
+    split: Split
+    test: Tensor
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        """Apply the strategy."""
+        return annotate(self.split, period, annotation)
+
+    def tested(self, period: int) -> Tensor:
+        """All test samples."""
+        return self.test
+
+
+@dataclass(frozen=True, eq=False)
+class FixedDeal:
+    """Own data, whose labels are what they are."""
+
+    periods: Sequence[Annotated]
+    test: Sequence[Tensor]
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        """The labels of that period; own data know no other strategy than `label-new`."""
+        return self.periods[period]
+
+    def tested(self, period: int) -> Tensor:
+        """The test samples that are labelled by then."""
+        return self.test[period]
+
+
+@dataclass(frozen=True, eq=False)
+class Periods:
+    """The samples of a dataset, dealt to time periods, with their views."""
+
+    name: str
+    modality: Modality
+    ontology: Ontology
+    versions: tuple[str, ...]  # of each period
+    pool: Samples
+    test: Samples
+    views: ViewSet
+    normalise: Normalise
+    deal: Deal
+    fingerprint: str  # changes with the samples, their labels and who is dealt what
+    learned: str  # as `fingerprint`, but the same for every test set
+    data: str = ""  # as `fingerprint`, but the same for every seed
+    evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
+    source: str = ""  # how to get the same data again
+    start: Start | None = None
+    _histories: dict[int, Ontology] = field(default_factory=dict, repr=False)
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        """The samples that a period may learn from."""
+        return self.deal.annotated(period, annotation)
+
+    def tested(self, period: int) -> Tensor:
+        """Indices into `test`."""
+        return self.deal.tested(period)
+
+    @cached_property
+    def raw_shape(self) -> torch.Size:
+        """The shape of a sample as it is stored."""
+        return self._first.shape[1:]
+
+    @cached_property
+    def shape(self) -> torch.Size:
+        """The shape of a network's input: (channels, height, width), or (dimensions,)."""
+        return self.views.evaluate(self._first, Draws(0, 0, torch.tensor([0]))).shape[1:]
+
+    @cached_property
+    def _first(self) -> Tensor:
+        return self.pool.inputs.read(torch.tensor([0]))
+
+    @property
+    def first(self) -> int:
+        """The first period that is trained: period 0, or the first one that is newer than the start."""
+        if self.start is None:
+            return 0
+        position = self.ontology.position
+        for period, version in enumerate(self.versions):
+            if position(self.start.trained) < position(version) and position(self.start.newest) <= position(version):
+                return period
+        raise LecoError(f"{self.start}: is already a model of {self.start.trained}; no later version is trained")
+
+    def started(self, start: Start, normalise: Normalise) -> "Periods":
+        """Return the periods for a training that starts from a model, which says how inputs are normalised."""
+        return replace(self, normalise=normalise, start=start)
+
+    def without_test(self) -> "Periods":
+        """Return the periods as if nothing were held out for testing; stages trained on them have no test scores."""
+        nothing = torch.zeros(0, dtype=torch.int64)
+        deal = _Untested(self.deal, nothing)
+        return replace(self, test=self.pool, deal=deal, fingerprint=self.learned)
+
+    def until(self, period: int) -> Ontology:
+        """The ontology as it was in a period."""
+        if period not in self._histories:
+            self._histories[period] = self.ontology.until(self.versions[period])
+        return self._histories[period]
+
+
+@dataclass(frozen=True, eq=False)
+class _Untested:
+    deal: Deal
+    nothing: Tensor
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        return self.deal.annotated(period, annotation)
+
+    def tested(self, period: int) -> Tensor:
+        return self.nothing
+
+
+def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
+    """Keep the validation samples of later periods out of the training of the models that those start from."""
+    found = []
+    for period, annotated in enumerate(periods):
+        held_out = torch.cat([later.validation.indices for later in periods[period:]])
+        newest, *history = (
+            Part(part.version, part.indices[~torch.isin(part.indices, held_out)])
+            for part in (annotated.newest, *annotated.history)
+        )
+        if not len(newest.indices):
+            raise LecoError(
+                f"all samples labelled in {newest.version} are held out for validation; assign some to train"
+            )
+        found.append(Annotated(newest, tuple(part for part in history if len(part.indices)), annotated.validation))
+    return found
+
+
+def digest(ontology: Ontology, start: str, contents: bytes) -> str:
+    """Sixteen hexadecimal digits that change with the ontology, a text and the contents of samples."""
+    return hashlib.blake2b(f"{start} {ontology.fingerprint}".encode() + contents, digest_size=8).hexdigest()
+
+
+def contents(samples: Samples, indices: Tensor | None = None) -> bytes:
+    """Digests of all samples, or of some; empty without any."""
+    indices = torch.arange(len(samples)) if indices is None else indices
+    columns = (samples.inputs, *samples.labels.values()) if len(indices) else ()
+    return b"".join(_content(column, indices) for column in columns)
+
+
+def _content(column: Column, indices: Tensor) -> bytes:
+    """A digest of the values themselves, or, of files too many to read, their names and sizes."""
+    if isinstance(column, InMemory):
+        found = hashlib.blake2b()
+        for ids in indices.split(4_096):  # type: ignore[no-untyped-call]
+            found.update(column.values[ids].contiguous().view(torch.uint8).numpy().data)
+        return found.digest()
+    paths: Any = getattr(column, "paths", ())
+    named = [paths[index] for index in indices.tolist() if paths and paths[index] != Path()]
+    return "".join(f"{'/'.join(path.parts[-3:])} {path.stat().st_size}\n" for path in named).encode()

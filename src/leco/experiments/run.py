@@ -1,0 +1,385 @@
+"""One stage, trained from its start, or from where it was stopped, to its result."""
+
+import importlib.metadata
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from leco.data.batches import Steps
+from leco.dataset import Periods
+from leco.devices import keep_memory, make_fabric, seed_dropout
+from leco.errors import DivergedError, LecoError
+from leco.evaluation.evaluate import Judge, as_record
+from leco.experiments.bundles import describe
+from leco.experiments.stages import Stage, choose
+from leco.experiments.store import AnyStore, Store
+from leco.experiments.summary import summarise
+from leco.io import write_bytes
+from leco.methods.terms import terms
+from leco.models.heads import hand_over
+from leco.models.network import AnyNetwork, Network
+from leco.settings import Precision
+from leco.training.checkpoint import read_checkpoint, write_checkpoint
+from leco.training.finish import HEADS, Head, adjusted, balance_teacher, class_counts, fit_head, with_head
+from leco.training.frozen import on_features
+from leco.training.loggers import logging_to
+from leco.training.loop import Job, Report, Training
+
+_PACKAGES = ("leco", "torch", "timm", "numpy")
+Watch = Callable[[Stage, Report], object]
+Finish = Callable[[AnyNetwork], AnyNetwork]
+
+
+class Stopped(KeyboardInterrupt):
+    """A run was asked to stop, and has saved what it had."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where stages run, and who is told; none of this changes their results, but for rounding."""
+
+    device: str = "auto"
+    workers: int = 0  # processes that read files ahead
+    loggers: tuple[str, ...] = ()
+    stop: Callable[[], bool] = lambda: False  # asked after every step
+    say: Callable[[str], object] = lambda _: None  # told of problems that do not stop the run
+    saved: Callable[[Path], object] = lambda _: None  # told the folder of every checkpoint that was written
+    own_fabric: Fabric | None = field(default=None, compare=False)  # a process of its own, whatever `torchrun` says
+
+    def fabric(self, precision: Precision) -> Fabric:
+        """The device, or devices, of this run."""
+        return self.own_fabric or make_fabric(self.device, precision)
+
+
+def run_stage(
+    stage: Stage,
+    periods: Periods,
+    store: AnyStore,
+    machine: Machine,
+    watch: Watch = lambda *_: None,
+    *,
+    may_diverge: bool = False,
+) -> dict[str, Any]:
+    """Train one stage, or continue where it was stopped, and return its result; a complete one is only looked up.
+
+    A stage that `may_diverge`, since there are others to choose from, then is complete without a model.
+    """
+    fabric = machine.fabric(stage.training.network.precision)
+    if fabric.device.type == "cpu" and isinstance(store, Store):
+        keep_memory()
+    leads = fabric.is_global_zero
+    if not fabric.broadcast(store.result(stage.fingerprint) is not None):
+        partial = nullcontext(store.partial / stage.fingerprint if isinstance(store, Store) else None)
+        with store.working(stage.fingerprint) if leads else partial as folder:
+            if not fabric.broadcast(store.result(stage.fingerprint) is not None):
+                _run(stage, periods, store, machine, watch, folder, fabric, may_diverge)
+            elif leads and folder is not None:  # another process has just completed it
+                shutil.rmtree(folder, ignore_errors=True)
+        fabric.barrier()
+    return store.require(stage.fingerprint)
+
+
+def _run(
+    stage: Stage,
+    periods: Periods,
+    store: AnyStore,
+    machine: Machine,
+    watch: Watch,
+    folder: Path | None,
+    fabric: Fabric,
+    may_diverge: bool,
+) -> None:
+    if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
+        _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
+        return
+    held_out = periods.annotated(stage.period, stage.annotation).validation
+    judge = Judge(periods, stage.period, held_out, fabric, stage.training.segmentation.window)
+    training, network, finish = make_training(stage, periods, store, machine, fabric, judge)
+    if folder is not None:
+        _resume(stage, periods, training, folder, machine, fabric)
+    try:
+        last = _train(stage, training, folder, machine, fabric, watch)
+    except DivergedError as problem:
+        if not may_diverge:
+            raise
+        _complete_diverged(stage, store, fabric, str(problem))
+        return
+    training.network.load_state_dict(training.best)  # and with it the heads of `network`
+    network = finish(network)  # `training.best` stays as it is, for those who resume
+    store.remember(stage.fingerprint, network.eval())
+    result = {
+        "stage": str(stage),
+        "version": stage.version,
+        "metric": periods.modality.metric,
+        "data": periods.data,
+        "ontology": periods.ontology.fingerprint,
+        "samples": len(periods.annotated(stage.period, stage.annotation).newest.indices),
+        "best_step": training.best_step,
+        "validation_score": training.best_score if judge.has_validation else None,
+        "validation": as_record(judge.validation(network)),
+        "test": as_record(judge.test(network)),  # read once, here
+        "pseudo_labels": {name: last[name] for name in ("kept", "agreement") if name in last},
+        "seed": stage.seed,
+        "seconds": training.seconds,
+        "images_per_second": training.images / training.step_seconds,
+        "device": fabric.device.type,
+        "processes": fabric.world_size,
+        "threads": torch.get_num_threads(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+    if not fabric.is_global_zero:
+        return
+    if folder is not None and isinstance(store, Store):
+        weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
+        write_bytes(folder / "model.safetensors", save(weights))
+        for name, content in pictures(judge, network).items():
+            write_bytes(folder / name, content)
+        ontology = json.dumps(periods.ontology.to_dict(), ensure_ascii=False).encode()
+        store.keep_ontology(periods.ontology.fingerprint, ontology)
+        write_bytes(folder / "bundle.json", describe(stage, judge, network).write().encode())
+        write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
+    store.complete(stage.fingerprint, result)
+
+
+def pictures(judge: Judge, network: AnyNetwork) -> dict[str, bytes]:
+    """Files that show predictions on the test set, if the modality draws some."""
+    tested = judge.periods.tested(judge.period)
+    if not judge.periods.modality.has_masks or not len(tested):
+        return {}
+    from leco.experiments.overlays import overlay_sheet
+
+    return {"overlays.png": overlay_sheet(judge, network.eval())}
+
+
+def _resume(stage: Stage, periods: Periods, training: Training, folder: Path, machine: Machine, fabric: Fabric) -> None:
+    checkpoint, problems = read_checkpoint(folder)
+    if checkpoint is not None:
+        training.resume(checkpoint)
+    if fabric.is_global_zero:
+        for problem in problems:
+            machine.say(f"{problem}; continuing from step {training.step}")
+        config = stage.config() | {"source": periods.source, "learned": stage.untested.fingerprint}
+        write_bytes(folder / "config.json", json.dumps(config, indent=1).encode())
+        forget_after(folder / "metrics.jsonl", training.step)
+
+
+def _complete_diverged(stage: Stage, store: AnyStore, fabric: Fabric, problem: str) -> None:
+    if fabric.is_global_zero:
+        result = {"stage": str(stage), "version": stage.version, "diverged": problem, "seed": stage.seed}
+        store.complete(stage.fingerprint, result | dict.fromkeys(("validation_score", "validation", "test", "seconds")))
+
+
+def _train(
+    stage: Stage, training: Training, folder: Path | None, machine: Machine, fabric: Fabric, watch: Watch
+) -> dict[str, float]:
+    """Train to the end, or until asked to stop, saving now and then; return the last means."""
+    save_every, saved = seconds_between_checkpoints(), time.monotonic()
+    means: dict[str, float] = {} if folder is None else _last_means(folder / "metrics.jsonl")
+    leads = fabric.is_global_zero
+    with ExitStack() as stack:
+        note: Callable[[dict[str, Any]], object] = lambda _: None  # noqa: E731
+        if leads and folder is not None:
+            note = stack.enter_context(_noting(folder, training.step, machine))
+        for report in training.run():
+            if leads:
+                watch(stage, report)
+            if report.means:
+                means = report.means
+                note(
+                    {
+                        "step": report.step,
+                        "score": report.score,
+                        "learning_rate": report.learning_rate,
+                        "means": means,
+                    }
+                )
+            # All processes stop after the same step.
+            stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
+            if leads and folder is not None and (stop or time.monotonic() - saved > save_every):
+                write_checkpoint(folder, training.checkpoint())
+                machine.saved(folder)
+                saved = time.monotonic()
+            if stop:
+                raise Stopped
+    return means
+
+
+@contextmanager
+def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[dict[str, Any]], object]]:
+    """Append lines to `metrics.jsonl`, which reports read, and hand them to the loggers."""
+    path = folder / "metrics.jsonl"
+    with path.open("a") as metrics, logging_to(machine.loggers, folder, step, machine.say) as log:
+
+        def note(line: dict[str, Any]) -> None:
+            try:
+                metrics.write(json.dumps(line) + "\n")
+                metrics.flush()
+            except OSError as error:
+                raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+            log(line)
+
+        yield note
+
+
+def seconds_between_checkpoints() -> float:
+    """Half a minute, or what LECO_SAVE_EVERY says."""
+    text = os.environ.get("LECO_SAVE_EVERY", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:
+        raise LecoError(f"LECO_SAVE_EVERY={text}: must be a number of seconds, such as 30")
+    return seconds
+
+
+def _last_means(metrics: Path) -> dict[str, float]:
+    """Of a run that was stopped between its last step and its result."""
+    lines = metrics.read_text().splitlines() if metrics.is_file() else []
+    means: dict[str, float] = json.loads(lines[-1])["means"] if lines else {}
+    return means
+
+
+def forget_after(metrics: Path, step: int) -> None:
+    """Drop the lines that a killed run wrote after its last checkpoint: those steps are made again."""
+    if metrics.is_file():
+        kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
+        write_bytes(metrics, b"".join(kept))
+
+
+def _step(line: bytes) -> int:
+    """The step of a whole line of metrics, -1 for a broken one."""
+    try:
+        return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
+def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
+    """The changes to a trained network before it is scored and kept: another head, adjusted logits."""
+    fit, strength = HEADS[stage.training.finish.head], stage.training.finish.adjust
+    counts = newest_counts(stage, periods) if strength else None
+    if counts is not None and not counts.any():
+        raise LecoError(
+            f"training.finish.adjust: no sample is labelled in {stage.version}, so class frequencies are unknown; "
+            "set it to 0"
+        )
+
+    fits: list[Head] = []  # where features never change, one does
+
+    def finish(network: AnyNetwork) -> AnyNetwork:
+        if fit is not None:
+            if not fits or (stage.strategy != "freeze" and any(True for _ in network.backbone.parameters())):
+                fits[:] = [fit_head(network, job, fit)]
+            network = with_head(network, *fits)
+        return network if counts is None else adjusted(network, counts, strength)
+
+    return finish
+
+
+def newest_counts(stage: Stage, periods: Periods) -> Tensor:
+    """(classes,): number of the newest labels of each class that a stage learns from."""
+    newest = periods.annotated(stage.period, stage.annotation).newest
+    classes = len(periods.until(stage.period).newest)
+    return class_counts(periods.pool.labels[stage.version], newest.indices, classes)
+
+
+def make_training(
+    stage: Stage, periods: Periods, store: AnyStore, machine: Machine, fabric: Fabric, judge: Judge
+) -> tuple[Training, AnyNetwork, Finish]:
+    """Everything a stage needs, ready to run; the network that it trains, and the changes to it in the end."""
+    teacher = None if stage.teacher is None else stored_network(stage.teacher, periods, store)
+    job = make_job(stage, periods, machine.workers, fabric, teacher)
+    if stage.training.pseudo_labels.balance:
+        balance_teacher(job)
+    network = make_network(stage, periods, previous_network(stage, periods, store))
+    finish = finishing(stage, periods, job)
+    banked = on_features(job, network, stage.training.transfer.draws_per_view)
+    backbone = network.backbone
+
+    def score(trained: nn.Module) -> float:
+        assert isinstance(trained, AnyNetwork)
+        if banked is not None:
+            assert isinstance(trained, Network)
+            trained = trained.on(backbone)
+        return judge.score(finish(trained))
+
+    return Training(*(banked or (job, network)), score if judge.has_validation else None), network, finish
+
+
+def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
+    """The steps of a stage, whatever network takes them."""
+    settings, modality = stage.training, periods.modality
+    annotated = periods.annotated(stage.period, stage.annotation)
+    summands = terms(stage.method, settings.pseudo_labels, settings.history)
+    if not any(request.part == "history" for term in summands for request in term.needs):
+        annotated = replace(annotated, history=())
+    steps = Steps(
+        periods.pool,
+        annotated,
+        periods.until(stage.period).evidence(),
+        # Without history, the whole batch is new: every method sees the same number of images (appendix E).
+        settings.batches.size // 2 if annotated.history else settings.batches.size,
+        stage.seed,
+        settings.batches.steps,
+        rank=fabric.global_rank,
+        ranks=fabric.world_size,
+        crop=modality.crop(settings.segmentation),
+        mask_contradictions=settings.history.mask_contradictions,
+    )
+    return Job(
+        steps,
+        summands,
+        modality.training_views(periods.views, stage.method),
+        periods.normalise,
+        stage.strategy,
+        settings=settings,
+        seed=stage.seed,
+        teacher=teacher,
+        fabric=fabric,
+        workers=workers,
+    )
+
+
+def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:
+    """A new network for a stage, with what it takes over from the one before."""
+    seed_dropout(stage.seed)  # and all that is drawn on the CPU; `torch.manual_seed` would reach for other devices
+    network = build_network(stage, periods, stage.training.network.pretrained)
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = stage.training.network.norm_momentum
+    if previous is not None:
+        hand_over(previous, network, periods.until(stage.period), stage.strategy, stage.head_start)
+    return network
+
+
+def build_network(stage: Stage, periods: Periods, pretrained: bool = False) -> AnyNetwork:
+    """A network of a stage's shape: one head, or, for joint training, one per version."""
+    ontology = periods.until(stage.period)
+    versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
+    return periods.modality.network(stage.training.network.backbone, periods.shape, versions, pretrained)
+
+
+def previous_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork | None:
+    """The network that a stage starts from, if any: a given bundle's, or that of the best stage before it."""
+    if periods.start is not None and stage.start:
+        return periods.start.network()
+    return stored_network(choose(stage.previous, store), periods, store) if stage.previous else None
+
+
+def stored_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork:
+    """The network that a complete stage trained."""
+    name = stage.training.network.backbone
+    return store.network(stage.fingerprint, lambda: build_network(stage, periods), name)

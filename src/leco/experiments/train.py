@@ -1,0 +1,272 @@
+"""The one driver: from a dataset to a trained model, one stage after the other."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from leco.data.benchmarks.benchmark import Budget
+from leco.data.periods import Annotation
+from leco.dataset import Dataset, Periods
+from leco.devices import check_shares
+from leco.errors import LecoError
+from leco.experiments.bundles import bundle_place, bundle_stage
+from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, defaults_for, spell_out
+from leco.experiments.run import Machine, Watch, build_network, run_stage
+from leco.experiments.stages import Plan, Stage, choose, plan
+from leco.experiments.store import AnyStore, Store
+from leco.model.bundle import Bundle, check_target, read_bundle
+from leco.model.model import Model, load
+from leco.ontology.changes import require_same
+from leco.ontology.ontology import Ontology
+from leco.progress import visible
+from leco.settings import Part, Strategy
+from leco.training.loggers import LOGGERS
+from leco.training.loop import Report
+
+PartGiven = Mapping[str, Any] | Part | None
+
+
+def train(
+    data: Dataset,
+    *,
+    method: str = DEFAULT_METHOD,
+    strategy: Strategy = "finetune",
+    head_start: bool = False,
+    annotation: Annotation = "label-new",
+    seed: int = 0,
+    budget: Budget = "paper",
+    start: str | Path | None = None,
+    network: PartGiven = None,
+    optimiser: PartGiven = None,
+    average: PartGiven = None,
+    batches: PartGiven = None,
+    pseudo_labels: PartGiven = None,
+    history: PartGiven = None,
+    transfer: PartGiven = None,
+    segmentation: PartGiven = None,
+    finish: PartGiven = None,
+    store: str | Path = "runs",
+    device: str = "auto",
+    workers: int = 0,
+    log: Sequence[str] = (),
+    progress: bool = True,
+) -> Model:
+    """Train over all periods of a dataset, and return the model for its newest version.
+
+    Every stage is kept in the folder `store`: a call that was interrupted continues from its last checkpoint, and one
+    that is repeated only looks its result up. Ctrl-C saves first.
+
+    Args:
+        data: The samples and their ontology.
+        method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term.
+        strategy: What a period takes over from the one before: `finetune`, `freeze`, `scratch` or `lp-ft`.
+        head_start: Start each class as the class it came from.
+        annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
+        seed: Seed of all randomness.
+        budget: `paper`, or `small` for two CPU cores; for benchmarks.
+        start: A saved model of an older version, which the first newer period starts from.
+        network: Settings of the network; like all other parts, a mapping of the settings that are not the default.
+        optimiser: Settings of the optimiser.
+        average: Settings of the average of the weights.
+        batches: Settings of steps and batch size.
+        pseudo_labels: Settings of pseudo-labels.
+        history: Settings of the history's coarse labels.
+        transfer: Settings of the transfer between periods.
+        segmentation: Settings of crops and windows.
+        finish: Settings of changes to a trained network.
+        store: Folder that keeps everything that was trained.
+        device: `auto`, `cpu` or `cuda`.
+        workers: Processes that read files ahead.
+        log: Registered loggers, such as `csv` and `tensorboard`, beside the store's own metrics.
+        progress: Show progress on the terminal or in the notebook.
+
+    >>> import leco, tempfile
+    >>> data = leco.benchmark("digits-leco", size=100)
+    >>> model = leco.train(data, method="lpl", batches={"steps": 20}, store=tempfile.mkdtemp(), progress=False)
+    >>> model.scores["test"]["v2"].macc > 0.2
+    True
+    """
+    parts = {
+        **{"network": network, "optimiser": optimiser, "average": average, "batches": batches},
+        **{"pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
+        **{"segmentation": segmentation, "finish": finish},
+    }
+    given = {name: _as_mapping(part) for name, part in parts.items() if part is not None}
+    start = None if start is None else Path(start)
+    if annotation != "label-new" and not data.is_benchmark:
+        raise LecoError(f"annotation: {annotation!r} is for benchmarks; own data keep the labels they have")
+    values = {
+        **{"method": method, "strategy": strategy, "head_start": head_start, "annotation": annotation, "seed": seed},
+        "training": defaults_for(data, given, budget=budget, start=start),
+    }
+    try:
+        procedure = Procedure.model_validate(values)
+    except ValidationError as error:
+        raise LecoError(spell_out(error.errors()[0]).removeprefix("training.")) from None
+    for name in log:
+        LOGGERS[name]  # an unknown one is refused before anything is trained
+    run = Run.prepare(procedure, data, Store(Path(store)), start=start)
+    with stoppable() as stop, watching(shown=progress) as watch:
+        machine = Machine(device, workers, tuple(log), stop, say=_say if progress else lambda _: None)
+        return run.train(machine, watch)
+
+
+def _as_mapping(part: Mapping[str, Any] | Part) -> dict[str, Any]:
+    return part.model_dump(exclude_unset=True) if isinstance(part, Part) else dict(part)
+
+
+def _say(problem: str) -> None:
+    sys.stderr.write(f"{problem}\n")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """An experiment that is ready to be trained: everything was read and checked."""
+
+    periods: Periods
+    plan: Plan
+    store: Store
+    target: Path  # of the bundle
+
+    @classmethod
+    def prepare(
+        cls,
+        procedure: Procedure,
+        data: Dataset,
+        store: Store,
+        *,
+        start: Path | None = None,
+        target: Path | None = None,
+    ) -> "Run":
+        """Read the data, plan the stages, and refuse what would fail later, before any training."""
+        periods = periods_for(procedure, data, start)
+        stages = plan(procedure, periods)
+        build_network(stages.stages[0], periods)  # refuses a backbone that does not take such inputs
+        check_shares(procedure.training.batches.size)
+        target = target or bundle_place(store.stages.parent, stages.periods[-1][0])
+        check_target(target, periods.modality.name, start)
+        return cls(periods, stages, store, target)
+
+    @property
+    def to_do(self) -> list[Stage]:
+        """The stages that are not trained yet."""
+        return [stage for stage in self.plan.stages if self.store.result(stage.fingerprint) is None]
+
+    def train(self, machine: Machine, watch: Watch = lambda *_: None) -> Model:
+        """Train what is not trained yet, write the bundle of the last period's model, and load it."""
+        run_plan(self.plan, self.periods, self.store, machine, watch)
+        if leads():
+            bundle_stage(self.store, choose(self.plan.periods[-1], self.store).fingerprint, self.target)
+        return load(self.target, device=machine.device)
+
+
+def run_plan(stages: Plan, periods: Periods, store: AnyStore, machine: Machine, watch: Watch = lambda *_: None) -> None:
+    """Train all stages of a plan, in order; those that are complete are only looked up."""
+    for stage in stages.stages:  # all of them: every process must ask for the same
+        run_stage(stage, periods, store, machine, watch, may_diverge=stages.may_diverge(stage))
+
+
+def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True) -> Periods:
+    """The periods that a procedure trains on; unless they are `tested`, the test split is not read."""
+    bundle = None if start is None else read_bundle(start)  # before all that takes long
+    periods = data.periods(procedure.seed, procedure.training.network, tested=tested)
+    if not tested:
+        periods = periods.without_test()
+    if bundle is None:
+        return periods
+    for problem in misfits(bundle, periods.ontology, inputs_of(procedure, periods)):
+        raise LecoError(problem)
+    return periods.started(bundle, bundle.description.normaliser())
+
+
+def periods_of(experiment: Experiment, root: Path, *, tested: bool = True) -> Periods:
+    """The periods of an experiment; benchmarks are below the folder `root`."""
+    return periods_for(experiment, experiment.dataset(root), experiment.start, tested=tested)
+
+
+def inputs_of(procedure: Procedure, periods: Periods) -> dict[str, object]:
+    """What the first network of an experiment takes, to be compared with a model to start from."""
+    found: dict[str, object] = {"task": periods.modality.name, "backbone": procedure.training.network.backbone}
+    return found | ({"input shape": tuple(periods.shape)} if periods.modality.fixed_shape else {})
+
+
+def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]) -> list[str]:
+    """Why training cannot start from a model: its inputs, its backbone or its ontology differ."""
+    known = start.description
+    theirs: dict[str, object] = {"task": known.task, "input shape": known.shape, "backbone": known.model}
+    problems = [
+        f"{start.folder}: the {what} of this model is {theirs[what]}, but that of the experiment is {value}"
+        for what, value in mine.items()
+        if theirs[what] != value
+    ]
+    try:
+        if ontology is not None:
+            require_same(start.ontology, ontology, "the experiment", str(start.folder))
+    except LecoError as error:
+        problems.append(str(error))
+    return problems
+
+
+def leads() -> bool:
+    """Whether this is the one process of `torchrun` that prints and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def watching(shown: bool = True) -> Iterator[Watch]:
+    """Show the steps of every stage as a bar on a terminal or in a notebook; else a line at every evaluation."""
+    if not shown or not leads():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    looked_at = visible(console)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) if looked_at else nullcontext() as bars:
+        tasks: dict[str, Any] = {}
+
+        def watch(stage: Stage, report: Report) -> None:
+            total = stage.training.batches.steps
+            losses = " ".join(f"{name} {loss:.2f}" for name, loss in report.losses.items())
+            if bars is not None:
+                if stage.fingerprint not in tasks:
+                    tasks[stage.fingerprint] = bars.add_task(str(stage), total=total)
+                speed = f"lr {report.learning_rate:.2g}, {report.images_per_second:,.0f} images/s"
+                text = f"{stage}: {losses}, {speed}"
+                bars.update(tasks[stage.fingerprint], completed=report.step, description=text)
+            elif report.means:
+                score = "" if report.score is None else f", val {100 * report.score:.1f} %"
+                _say(f"{stage}: step {report.step:,} of {total:,}: {losses}{score}")
+
+        yield watch
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Yield a function that says whether Ctrl-C, or a scheduler's SIGTERM, asked to stop; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield lambda: False
+        return
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,147 @@
+"""Images with one label each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leco.data.images import SUFFIXES
+from leco.data.inputs import InputBatch, cut, image_batches
+from leco.data.manifest.manifest import Manifest
+from leco.data.manifest_samples import lazy_samples
+from leco.data.samples import Samples
+from leco.data.views.images import Normalisation
+from leco.data.views.sets import ViewSet, image_views
+from leco.errors import LecoError, first_line
+from leco.modalities.modality import MODALITIES, Modality, Normalise
+from leco.models.backbones import build_backbone, cached_weights, check_backbone, input_statistics
+from leco.models.network import AnyNetwork, Network
+from leco.ontology.ontology import Ontology
+from leco.ontology.version import Version
+from leco.settings import NetworkSettings, SegmentationSettings
+
+_MEASURED = 2_000  # images that statistics of channels are measured on
+
+
+class Images(Modality):
+    """Classification of images."""
+
+    name = "classification"
+    suffixes = SUFFIXES
+    purpose = "classifies images"
+
+    def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:
+        """Middle squares of the images of a manifest."""
+        return lazy_samples(manifest, ontology, side)
+
+    def views(self, samples: Samples, train: Tensor) -> ViewSet:
+        """CIFAR's views, for images of any size."""
+        return image_views(int(samples.inputs.read(train[:1]).shape[-1]))
+
+    def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
+        """Centre and scale each channel as pretrained weights expect, or as the training images are spread."""
+        if not network.pretrained:
+            return Normalisation(*_channel_statistics(samples, train[:_MEASURED]))
+        mean, std = input_statistics(network.backbone)
+        channels = samples.inputs.read(train[:1]).shape[1]
+        if channels != len(mean):  # timm makes the weights fit; statistics of grey images are those of all colours
+            mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
+        return Normalisation(mean, std)
+
+    def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
+        """Centre and scale each channel."""
+        return Normalisation(torch.tensor(mean), torch.tensor(std))
+
+    def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
+        """A resnet18, with pretrained weights if they are on this machine; nothing is fetched unasked."""
+        backbone = backbone or "resnet18"
+        return {
+            "network": {
+                "backbone": backbone,
+                "pretrained": cached_weights(backbone) is not None,
+                "norm_momentum": 0.05,  # measured, as `average.norm`: docs/lab-book/log.md
+            },
+            "average": {"norm": True},
+            "batches": {"steps": 1_000, "evaluate_every": 200},
+        }
+
+    def network(
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+    ) -> AnyNetwork:
+        """A backbone with a linear head for each version; one that cannot take such inputs is refused."""
+        return build_network(backbone, shape, versions, pretrained)
+
+    def check_backbone(self, name: str) -> None:
+        """Refuse a name that is neither a wide ResNet nor one of timm's models."""
+        check_backbone(name)
+
+    def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
+        """The middle of a square image, grey if the network takes one channel."""
+        return cut(inputs, shape)
+
+    def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
+        """Probabilities (n, c)."""
+        probs: Tensor = network(ready)[version].float().softmax(dim=1).cpu()
+        return probs
+
+    def inputs(
+        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+    ) -> Iterator[InputBatch]:
+        """Image files."""
+        assert side is not None
+        return image_batches(arguments, shape, side, size=size, root=root)
+
+    def bundled(self, raw_shape: Sequence[int], settings: SegmentationSettings) -> dict[str, int | None]:
+        """The side of the square that an image is scaled to."""
+        return {"side": max(raw_shape[1:]), "window": None}
+
+    def check_bundle(self, fields: Mapping[str, Any]) -> None:
+        """Images have channels, a side, and statistics of each channel."""
+        check_image_bundle(self.name, fields)
+        shape, side = fields["shape"], fields["side"]
+        if fields["window"] is not None:
+            raise ValueError("`window` is for segmentation")
+        if max(shape[1:]) > side:
+            raise ValueError(f"{shape[1]} x {shape[2]} pixels cannot be cut out of {side} x {side}")
+
+
+def check_image_bundle(name: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a description of images whose shape, side and statistics do not fit together."""
+    shape = fields["shape"]
+    if len(shape) != 3:
+        raise ValueError(f"a model for {name} takes no inputs of the shape {shape}")
+    if fields["side"] is None or shape[0] not in (1, 3):
+        raise ValueError("images need a `side`, and 1 or 3 channels")
+    if len(fields["mean"]) != shape[0] or len(fields["std"]) != shape[0] or any(value <= 0 for value in fields["std"]):
+        raise ValueError(f"`mean` and positive `std` are needed for each of the {shape[0]} channels")
+
+
+def build_network(
+    backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+) -> Network:
+    """A backbone with a linear head for each version, tried on one input."""
+    features = build_backbone(backbone, shape, pretrained)
+    try:
+        with torch.no_grad():
+            features.eval()(torch.zeros(1, *shape))
+    except Exception as error:  # an assertion, a map that has become too small
+        size = " x ".join(map(str, shape))
+        problem = first_line(error)
+        raise LecoError(f"{backbone} does not take inputs of {size} ({problem}); choose another backbone") from None
+    return Network(features.train(), versions)
+
+
+def _channel_statistics(samples: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the pixels, in [0, 1]; a few images at a time, as they may be large."""
+    sums, squares, count = torch.zeros(1).double(), torch.zeros(1).double(), 0
+    for ids in indices.split(32):  # type: ignore[no-untyped-call]
+        images = samples.inputs.read(ids).double() / 255
+        sums, squares = sums + images.sum(dim=(0, 2, 3)), squares + images.square().sum(dim=(0, 2, 3))
+        count += images.numel() // images.shape[1]
+    mean = sums / count
+    return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
+
+
+MODALITIES.register(Images.name)(Images())
