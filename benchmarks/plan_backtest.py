@@ -1,21 +1,19 @@
-"""Plans against what then happens: mAcc on test after really labelling what a plan simulates.
+"""Back-test of plans: mAcc on test after labelling for real what a plan simulates.
 
     .venv/bin/python benchmarks/plan_backtest.py cub-leco --sizes 800 1200 --seeds 10 11 12 13 14 --data DIR
     .venv/bin/python benchmarks/plan_backtest.py cifar-leco --sizes 1000 2000 --seeds 10 11 12 13 14 --data DIR \
         --stage FOLDER
     .venv/bin/python benchmarks/plan_backtest.py --figure docs/figures/planning.svg
 
-A plan sees a benchmark of a smaller size; the rest of the pool is what could be labelled anew. Each strategy is then
-carried out on samples drawn at random, a head is trained on what is known afterwards (the plan's own: frozen features,
-evidence losses), and scored on the whole test split, which plans never read. A case is one training. Features of CIFAR
-are those of the network in FOLDER, a stage of a store (docs/how-to/planning.md says which). Cases are kept in
-RUNS/backtest, so that the figure can be made of them, and a stopped back-test goes on.
+A plan sees a smaller benchmark; the rest of the pool are samples to label. Each strategy is then carried out on samples
+drawn at random, a head is trained on all labels (as the plan does: frozen features, evidence losses), and scored on the
+whole test split, which plans never read. A case is one training. Features of CIFAR are those of the network in FOLDER,
+a stage of a store (docs/planning.md says which). Cases are kept in RUNS/backtest, for the figure and to resume.
 """
 
 import argparse
 import hashlib
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,19 +22,18 @@ import torch
 from torch import Tensor
 
 from leco.data.periods import Part, seeded
-from leco.dataset import Material, make_material
+from leco.dataset import Periods
 from leco.experiments.experiment import experiment
+from leco.experiments.run import Machine
+from leco.experiments.train import periods_of
 from leco.models.backbones import build_backbone
 from leco.ontology.evidence import UNLABELLED
-from leco.planning import prepare as preparing
-from leco.planning.batches import CRITERIA, pick
-from leco.planning.costs import Costs
 from leco.planning.features import Extractor
-from leco.planning.known import HISTORY, NEWEST, Known, rows_of
-from leco.planning.measure import logits
-from leco.planning.plan import choose
-from leco.planning.simulate import Mixture, break_even, outcome
-from leco.experiments.run import Machine
+from leco.planning.heads import logits
+from leco.planning.known import HISTORY, NEWEST, Known
+from leco.planning.measure import DRAWS
+from leco.planning.prepare import Prepared, load_context, prepare
+from leco.planning.strategies import Costs, Mixture, break_even, choose, outcome
 
 BUDGETS = (0.5, 1.0, 2.0)  # of the number of newest labels, at a cost of 1 each
 RELABEL_COSTS = (1.0, 0.7, 0.4)
@@ -44,16 +41,16 @@ RATIOS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the figure
 
 
 def main() -> None:
-    """Run one benchmark, or draw what all of them gave."""
+    """Run one benchmark, or draw the results of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("benchmark", nargs="?")
     parser.add_argument("--sizes", type=int, nargs="+", default=[800])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--draws", type=int, default=preparing.DRAWS)
+    parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--stage", type=Path, help="folder with model.safetensors of a WRN-16-1")
-    parser.add_argument("--backbone", help="as that of `leco plan`: a timm model, or pixels")
+    parser.add_argument("--backbone", help="as for `leco plan`: a timm model, or pixels")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -75,17 +72,17 @@ def main() -> None:
 
 
 def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
-    """Plan on one smaller benchmark, and carry out what was planned."""
+    """Plan on one smaller benchmark, and carry the plan out."""
     name = {"cifar-leco": "cifar-leco-1k"}.get(options.benchmark, options.benchmark)
     wanted = experiment(name, {"size": size, "seed": seed}, {})
-    material = make_material(wanted, options.data)
-    prepared = prepared_with(options, wanted, material)
-    truth = Truth.of(material, prepared)
+    periods = periods_of(wanted, options.data)
+    prepared = prepared_with(options, wanted, periods)
+    truth = Truth.of(periods, prepared)
     cases, rules = [], []
     for budget in (share * size for share in BUDGETS):
         for cost in RELABEL_COSTS:
             costs = Costs(1.0, cost, 0.0)
-            choice = choose(prepared.ground.known, prepared.curves, budget, costs)
+            choice = choose(prepared.context.known, prepared.curves, budget, costs)
             assert choice is not None
             tried = {
                 found.mixture.kind: found for found in (choice.pure("label-new"), choice.pure("relabel-old")) if found
@@ -107,33 +104,30 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     now = truth.macc(Mixture(0, 0, 0, 0, 0))
     return {
         "benchmark": options.benchmark,
-        **{"size": size, "seed": seed, "draws": options.draws, "features": prepared.ground.extractor.name, "now": now},
         **{
-            "cases": cases,
-            "rules": rules,
-            "flip": flip(prepared, truth, size),
-            "picking": picking(prepared, truth, size),
+            "size": size,
+            "seed": seed,
+            "draws": options.draws,
+            "features": prepared.context.reader.extractor.name,
+            "now": now,
         },
+        **{"cases": cases, "rules": rules, "flip": flip(prepared, truth, size)},
     }
 
 
-def prepared_with(options: argparse.Namespace, wanted: Any, material: Material) -> preparing.Prepared:
+def prepared_with(options: argparse.Namespace, wanted: Any, periods: Periods) -> Prepared:
     """Measure, with features of a stored stage if one is named."""
-    if options.stage:
-        extractor = stored(options.stage, material)
-        preparing.find_extractor = lambda *_: extractor  # type: ignore[assignment]
-    return preparing.prepare(
-        wanted, material, options.runs, Machine(), lambda *_: None, options.backbone, draws=options.draws
-    )
+    backbone = stored(options.stage, periods) if options.stage else options.backbone
+    return prepare(load_context(wanted, periods, options.runs, Machine(), backbone), draws=options.draws)
 
 
-def stored(stage: Path, material: Material) -> Extractor:
-    """The network of a stage, whatever its fingerprint."""
+def stored(stage: Path, periods: Periods) -> Extractor:
+    """Return the network of a stage, whatever its fingerprint."""
     from safetensors.torch import load_file
 
     config = json.loads((stage / "config.json").read_text())
     model = config["training"]["model"]
-    network = build_backbone(model, material.shape)
+    network = build_backbone(model, periods.shape)
     weights = load_file(stage / "model.safetensors")
     network.load_state_dict({k.removeprefix("backbone."): v for k, v in weights.items() if k.startswith("backbone.")})
     network.eval()
@@ -141,54 +135,47 @@ def stored(stage: Path, material: Material) -> Extractor:
 
 
 class Truth:
-    """What the plan does not know: newest labels of everything, samples in reserve, and the test split."""
+    """Data that the plan does not know: the newest label of every sample, samples in reserve, and the test split."""
 
-    def __init__(
-        self, prepared: preparing.Prepared, known: Known, reserve: Tensor, test: tuple[Tensor, Tensor]
-    ) -> None:
+    def __init__(self, prepared: Prepared, known: Known, reserve: Tensor, test: tuple[Tensor, Tensor]) -> None:
         self.prepared, self.known, self.reserve, self.test = prepared, known, reserve, test
-        self.path = prepared.ground.folder / "trained.json"  # what was trained, by the samples it was trained on
+        self.path = prepared.context.folder / "trained.json"  # test mAcc by the samples that were trained on
         self.trained: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     @classmethod
-    def of(cls, material: Material, prepared: preparing.Prepared) -> "Truth":
-        """Read all of it."""
-        evidence, newest = prepared.ground.known.evidence, material.versions[-1]
-        everything = torch.arange(len(material.pool))
+    def of(cls, periods: Periods, prepared: Prepared) -> "Truth":
+        """Read the data of a benchmark."""
+        context, newest = prepared.context, periods.versions[-1]
+        everything = torch.arange(len(periods.pool))
         kept = torch.ones(len(everything), dtype=torch.bool)
-        for period in range(len(material.versions)):
-            annotated = material.annotated(period, "label-new")
+        for period in range(len(periods.versions)):
+            annotated = periods.annotated(period, "label-new")
             for part in (annotated.newest, annotated.validation):
                 kept[part.indices] = False
         reserve = everything[kept]
-        reserve = reserve[torch.randperm(len(reserve), generator=seeded(prepared.ground.seed + 77))][:6_000]
-        needed = torch.cat([reserve, prepared.ground.known.samples(HISTORY)])
-        rows = rows_of(
-            material, material.pool, Part(newest, needed), evidence, prepared.ground.extractor, prepared.ground.seed
-        )
-        known = prepared.ground.known
-        newest_rows = known.part == NEWEST
-        features = torch.cat([known.features[newest_rows], prepared.ground.directions.project(rows[0])])
-        samples = torch.cat([known.sample[newest_rows], rows[1]])
-        labels = torch.cat([known.labels[newest_rows], rows[3]])
-        zeros = torch.zeros(len(samples), dtype=torch.int64)
-        tested = Part(newest, torch.arange(len(material.test)))
-        test = rows_of(material, material.test, tested, evidence, prepared.ground.extractor, prepared.ground.seed)
-        seen = test[3] != UNLABELLED  # a mask may be void all over
-        classes = test[3][seen] - evidence.offsets[newest]
-        projected = prepared.ground.directions.project(test[0][seen])
-        return cls(prepared, Known(evidence, features, samples, labels, zeros, zeros), reserve, (projected, classes))
+        reserve = reserve[torch.randperm(len(reserve), generator=seeded(context.seed + 77))][:6_000]
+        known = context.known
+        rows = context.reader.read(periods.pool, Part(newest, torch.cat([reserve, known.samples(HISTORY)])))
+        fine = known.part == NEWEST
+        features = torch.cat([known.features[fine], context.projection(rows.features)])
+        samples = torch.cat([known.sample[fine], rows.sample])
+        labels = torch.cat([known.labels[fine], rows.labels])
+        everything_known = Known(known.evidence, features, samples, labels, torch.full_like(samples, NEWEST))
+        test = context.reader.read(periods.test, Part(newest, torch.arange(len(periods.test))))
+        seen = test.labels != UNLABELLED  # a mask may have no label at all
+        classes = test.labels[seen] - known.evidence.offsets[newest]
+        return cls(prepared, everything_known, reserve, (context.projection(test.features[seen]), classes))
 
     def macc(self, mixture: Mixture) -> float:
         """Carry a mixture out, once, on samples drawn at random."""
-        pool = self.prepared.ground.known.history
+        pool = self.prepared.context.known.history
         candidates = pool.samples[pool.relabellable]
-        order = torch.randperm(len(candidates), generator=seeded(self.prepared.ground.seed + 99))
+        order = torch.randperm(len(candidates), generator=seeded(self.prepared.context.seed + 99))
         return self.after(candidates[order[: mixture.relabel]], mixture.new)
 
     def after(self, relabelled: Tensor, new: int) -> float:
         """Test mAcc of a head that knows the newest labels of these samples, and of new ones."""
-        samples = json.dumps([relabelled.tolist(), self.reserve[:new].tolist(), self.prepared.ground.head.name])
+        samples = json.dumps([relabelled.tolist(), self.reserve[:new].tolist(), self.prepared.context.head.name])
         key = hashlib.sha256(samples.encode()).hexdigest()[:16]
         if key not in self.trained:
             self.trained[key] = self.train(relabelled, new)
@@ -196,8 +183,8 @@ class Truth:
         return self.trained[key]
 
     def train(self, relabelled: Tensor, new: int) -> float:
-        """The same, trained now."""
-        known = self.prepared.ground.known
+        """Train such a head, and return its test mAcc."""
+        known = self.prepared.context.known
         fine = self.known.rows(torch.cat([known.samples(NEWEST), relabelled, self.reserve[:new]]))
         still_old = ~torch.isin(known.sample, relabelled) & (known.part == HISTORY)
         merged = replace(
@@ -206,42 +193,35 @@ class Truth:
             sample=torch.cat([self.known.sample[fine], known.sample[still_old]]),
             labels=torch.cat([self.known.labels[fine], known.labels[still_old]]),
             part=torch.cat([self.known.part[fine], known.part[still_old]]),
-            pixel=torch.cat([self.known.pixel[fine], known.pixel[still_old]]),
         )
-        head = replace(self.prepared.ground.head, known=merged).fit(merged.samples(NEWEST), merged.samples(HISTORY))
+        head = replace(self.prepared.context.head, known=merged).fit(merged.samples(NEWEST), merged.samples(HISTORY))
         features, classes = self.test
         right = (logits(head, features).argmax(dim=1) == classes).double()
         counts = torch.bincount(classes, minlength=known.num_classes)
         return float((torch.bincount(classes, right, minlength=known.num_classes) / counts)[counts > 0].mean())
 
 
-def flip(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, Any]:
+def flip(prepared: Prepared, truth: Truth, size: int) -> dict[str, Any]:
     """LabelNew against RelabelOld at one budget, for several costs of relabelling."""
     budget = size // 2
     new = Mixture(0, budget, 0, 0, budget)
-    pool = len(prepared.ground.known.history.relabellable)
-    expected = outcome(prepared.ground.known, prepared.curves, new)
+    pool = len(prepared.context.known.history.relabellable)
+    expected = outcome(prepared.context.known, prepared.curves, new)
     points = []
     for ratio in RATIOS:
         old = Mixture(1, 0, min(pool, int(budget / ratio)), 0, budget)
-        found = outcome(prepared.ground.known, prepared.curves, old)
+        found = outcome(prepared.context.known, prepared.curves, old)
         point = {"ratio": ratio, "relabel": old.relabel, "expected": found.macc, "low": found.low, "high": found.high}
         points.append(point | {"actual": truth.macc(old)})
     label_new = {"expected": expected.macc, "low": expected.low, "high": expected.high, "actual": truth.macc(new)}
     return {"budget": budget, "label-new": label_new, "relabel-old": points} | {
-        "break_even": break_even(prepared.ground.known, prepared.curves, budget)
+        "break_even": break_even(prepared.context.known, prepared.curves, budget)
     }
 
 
-def picking(prepared: preparing.Prepared, truth: Truth, size: int) -> dict[str, float]:
-    """Test mAcc after relabelling a quarter of the history, chosen by each criterion."""
-    count = len(prepared.ground.known.history.relabellable) // 4
-    return {criterion: truth.after(pick(prepared.ground, count, criterion), 0) for criterion in CRITERIA}
-
-
 def summary(views: list[dict[str, Any]]) -> str:
-    """How often actual values are within their intervals, and how much the recommended mixture ever loses."""
-    # LabelNew is the same whatever relabelling costs: what was trained once is counted once.
+    """Return how often actual values are within their intervals, and the largest loss of the recommended mixture."""
+    # LabelNew does not depend on the cost of relabelling: each training counts once.
     distinct = [{(case["new"], case["relabel"]): case for case in found["cases"]} for found in views]
     cases = [case for found in distinct for case in found.values()]
     rules = [rule for found in views for rule in found["rules"]]
@@ -252,27 +232,15 @@ def summary(views: list[dict[str, Any]]) -> str:
     bias = sum(case["expected"] - case["actual"] for case in cases) / len(cases)
     worst = max(rule["loss"] for rule in rules)
     kept = sum(rule["loss"] <= rule["width"] for rule in rules)
-    gains = {
-        criterion: [100 * (found["picking"][criterion] - found["picking"]["random"]) for found in views]
-        for criterion in views[0]["picking"]
-    }
-    told = ", ".join(f"{name} {mean_and_error(values)}" for name, values in gains.items() if name != "random")
     return (
         f"{inside} of {len(cases)} inside ({inside / len(cases):.0%}), mean width {100 * width:.1f}, "
         f"bias {100 * bias:+.1f} points; recommended within its interval of the better pure one in {kept} of "
-        f"{len(rules)}, at worst {100 * worst:.1f} points below; picking against random: {told}"
+        f"{len(rules)}, at worst {100 * worst:.1f} points below"
     )
 
 
-def mean_and_error(values: list[float]) -> str:
-    """Mean and standard error."""
-    mean = sum(values) / len(values)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1) / len(values))
-    return f"{mean:+.2f} ± {spread:.2f}"
-
-
 def draw(views: list[dict[str, Any]], path: Path) -> None:
-    """LabelNew and RelabelOld against the cost ratio: expected with its interval, and what happened."""
+    """Draw LabelNew and RelabelOld against the cost ratio: expected with interval, and actual."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from leco.data.samples import Samples
 from leco.evaluation import confusion, scores
 from leco.evaluation.evaluate import Judge
-from leco.training.finish import log_frequencies
 from leco.experiments.run import newest_counts
+from leco.training.finish import log_frequencies
 
 STRENGTHS = (0, 0.1, 0.2, 0.3, 0.4, 0.5)
 METRICS = ("miou", "macc")

@@ -5,15 +5,15 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from leco.experiments.run import build_network
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.dataset import make_material
+from leco.experiments.train import periods_of
+from leco.devices import make_fabric
 from leco.evaluation.evaluate import Judge
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import build_network
 from leco.experiments.stages import Stage, plan
-from leco.devices import make_fabric
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def stored_models(
             continue
         changes = {name: config[name] for name in ("method", "strategy", "annotation", "head_start", "seed")}
         wanted = experiment(options.benchmark, changes | {"budget": options.budget}, {})
-        material = make_material(wanted, options.data)
+        material = periods_of(wanted, options.data)
         stage = plan(wanted, material).periods[-1][0]
         held_out = material.annotated(stage.period, stage.annotation).validation
         judge = Judge(material, stage.period, held_out, make_fabric("cpu"), stage.training.segmentation.window)

@@ -62,3 +62,8 @@ def _add_class(
         else:
             weights = [draw(st.integers(1, 9)) for _ in parents]
             classes[name] = {"from": {p: w / sum(weights) for p, w in zip(parents, weights, strict=True)}}
+
+
+def two_versions(old: object, new: object) -> Ontology:
+    """The history of two versions, v1 and v2, whose classes are given."""
+    return Ontology.from_dict({"versions": [{"name": "v1", "classes": old}, {"name": "v2", "classes": new}]})

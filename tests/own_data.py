@@ -140,5 +140,5 @@ def _write_project(folder: Path) -> None:
     (folder / "ontology.json").write_text(json.dumps({"versions": versions}))
     (folder / "experiment.yaml").write_text(
         "data: {manifest: labels.csv, ontology: ontology.json}\nmethod: lpl\n"
-        "training: {steps: 2, batch_size: 4, evaluate_every: 2}\n"
+        "training: {batches: {steps: 2, size: 4, evaluate_every: 2}}\n"
     )

@@ -9,20 +9,34 @@ from pathlib import Path
 
 import torch
 
-from leco.data.benchmarks import mapillary, registry
-from leco.dataset import make_material
+from leco.data.benchmarks import BENCHMARKS, mapillary
 from leco.experiments.experiment import experiment
+from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.train import periods_of
 
 SHORT = {
-    **{"training.batches.steps": "3", "training.average.decay": "0", "training.network.backbone": "wrn-10-1", "training.network.norm_momentum": "0.05"},
+    **{
+        "training.batches.steps": "3",
+        "training.average.decay": "0",
+        "training.network.backbone": "wrn-10-1",
+        "training.network.norm_momentum": "0.05",
+    },
     "training.optimiser.learning_rate": "0.005",  # steps of a larger one make much of how numbers are rounded
 }
 PIXELS = {
-    **{"training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.evaluate_every": "2"},
-    **{"training.batches.size": "4", "training.segmentation.crop": "32", "training.segmentation.base_size": "40", "training.segmentation.window": "32"},
+    **{
+        "training.network.backbone": "tiny",
+        "training.network.pretrained": "false",
+        "training.batches.evaluate_every": "2",
+    },
+    **{
+        "training.batches.size": "4",
+        "training.segmentation.crop": "32",
+        "training.segmentation.base_size": "40",
+        "training.segmentation.window": "32",
+    },
 }
 # BatchNorm over two numbers would blow up rounding, and so would large steps: a ReLU that is rounded to the other side
 # of zero changes a gradient by a hundredth.
@@ -35,7 +49,11 @@ CASES = {
         SHORT | {"training.batches.steps": "8"},  # enough for a bank of views
     ),
     "lp-ft": ("digits-leco", {"method": "lpl", "strategy": "lp-ft"}, SHORT | {"training.transfer.head_steps": "2"}),
-    "pixels": ("mapillary-leco-2.5k", {"method": "lpl+st-soft/cond"}, PIXELS | MANY | SLOWLY | {"training.batches.steps": "3"}),
+    "pixels": (
+        "mapillary-leco-2.5k",
+        {"method": "lpl+st-soft/cond"},
+        PIXELS | MANY | SLOWLY | {"training.batches.steps": "3"},
+    ),
     "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.batches.steps": "30"}),
 }
 
@@ -43,17 +61,17 @@ CASES = {
 def shrink_vistas() -> None:
     """Take the made-up tree of the tests for the benchmark."""
     mapillary._LONGER_EDGE = 40
-    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
-    registry.NAMES[small.name] = small
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    BENCHMARKS._entries[small.name] = small
 
 
 def run(case: str, runs: Path, vistas: Path) -> None:
     """Train all stages of a case."""
     benchmark, changes, settings = CASES[case]
     wanted = experiment(benchmark, changes, settings)
-    material = make_material(wanted, vistas)
-    for stage in plan(wanted, material).stages:
-        run_stage(stage, material, Store(runs), Machine("cpu"), lambda *_: None)
+    periods = periods_of(wanted, vistas)
+    for stage in plan(wanted, periods).stages:
+        run_stage(stage, periods, Store(runs), Machine("cpu"))
 
 
 if __name__ == "__main__":

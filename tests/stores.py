@@ -1,4 +1,4 @@
-"""Stores of made-up stages in the format of real ones: for tests of lists and reports, which need no training."""
+"""Stores of made-up stages in the format of real ones, for tests of lists and reports."""
 
 import hashlib
 import json
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from leco import Ontology
-from leco.experiments.experiment import Training
-from leco.experiments.stages import Stage, relevant
-from leco.experiments.store import UNTESTED, summarise
+from leco.data import UNTESTED
+from leco.experiments.stages import Stage
+from leco.experiments.summary import summarise
 from leco.methods.method import Method
+from leco.settings import Settings, merge
 
 CLASSES = {"v1": ["a|b", "other"], "v2": ["<script>alert(1)</script>", "x&y", "$c$", "d_e"]}
 PARENTS = {"<script>alert(1)</script>": "a|b", "x&y": "a|b", "$c$": "other", "d_e": "other"}
@@ -32,8 +33,9 @@ def make_stages(
     cells: Iterable[tuple[str, str, float]] = (("scratch", "label-new", 0.45), ("finetune", "all-fine", 0.62)),
     **training: Any,
 ) -> list[tuple[Stage, float]]:
-    """Stages as `plan` makes them, with the score that each shall have: methods with finetune, and other cells."""
-    settings = Training.model_validate({"steps": 40, "evaluate_every": 20, "model": "wrn-16-1", **training})
+    """Stages as `plan` makes them, each with its score: methods with finetune and label-new, and other cells of ce."""
+    usual = {"batches": {"steps": 40, "evaluate_every": 20}, "network": {"backbone": "wrn-16-1"}}
+    settings = Settings.model_validate(merge(usual, training))
     experiments = [(method, "finetune", "label-new", score) for method, score in methods.items()]
     experiments += [("ce", strategy, annotation, score) for strategy, annotation, score in cells]
     found: dict[str, tuple[Stage, float]] = {}
@@ -55,11 +57,11 @@ def make_stages(
                     "annotation": annotation if period else "label-new",
                     **{"head_start": False, "previous": () if strategy == "scratch" else previous},
                 }
-                plain = Stage(method=Method(), training=relevant(settings, Method(), common["strategy"]), **common)
+                plain = Stage(method=Method(), training=settings.used_by(Method(), common["strategy"]), **common)
                 parsed = Method.parse(method) if period else Method()
                 stage = plain
                 if parsed != Method():
-                    own = relevant(settings, parsed, common["strategy"])
+                    own = settings.used_by(parsed, common["strategy"])
                     stage = Stage(
                         method=parsed, training=own, teacher=plain if parsed.needs_teacher else None, **common
                     )
@@ -75,7 +77,6 @@ def write_stage(
     stage: Stage,
     score: float,
     classes: Mapping[str, Sequence[str]] = CLASSES,
-    summary: bool = True,
     metric: str = "macc",
     **changes: Any,
 ) -> Path:
@@ -90,7 +91,13 @@ def write_stage(
         tested[name] = {"macc": value, "miou": value, "per_class": rows, "absent": []}
     result = {
         **{"stage": str(stage), "version": stage.version, "metric": metric, "data": "0123456789abcdef"},
-        **{"ontology": ontology().fingerprint, "samples": 60, "best_step": 40, "validation_score": score},
+        **{
+            "budget": "other",
+            "ontology": ontology().fingerprint,
+            "samples": 60,
+            "best_step": 40,
+            "validation_score": score,
+        },
         **{"validation": tested, "test": tested, "pseudo_labels": {}, "seed": stage.seed, "seconds": 2.0},
         **{"images_per_second": 100.0, "device": "cpu", "processes": 1, "threads": 1, "notes": []},
         "packages": {"leco": "0.1.0", "torch": "2.6.0"},
@@ -100,8 +107,7 @@ def write_stage(
     means = {"ce": 0.5} | ({"kept": 0.9, "agreement": 0.8} if "+" in str(stage.method) else {})
     lines = [{"step": step, "score": score * step / 40, "learning_rate": 0.1, "means": means} for step in (20, 40)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if summary:
-        (folder / "summary.json").write_text(json.dumps(summarise(stage.config(), result)))
+    (folder / "summary.json").write_text(json.dumps(summarise(stage.config(), result)))
     return folder
 
 

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from leco.dataset import make_material
-from leco.experiments.bundling import bundle_stage
+from leco.experiments.bundles import bundle_stage
 from leco.experiments.experiment import Experiment, experiment
+from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.experiments.train import periods_of
 from leco.model.bundle import Bundle, read_bundle
-from leco.experiments.run import Machine, run_stage
+from leco.model.model import Model
+from leco.model.onnx import export_onnx
 
 SETTINGS = {"training.batches.steps": "60", "training.batches.evaluate_every": "60"}
 
@@ -18,11 +20,11 @@ class Trained:
     """An experiment that was trained in a folder, and a bundle of each of its periods."""
 
     def __init__(self, wanted: Experiment, folder: Path) -> None:
-        self.material = make_material(wanted, folder)
-        self.stages = plan(wanted, self.material)
+        self.periods = periods_of(wanted, folder)
+        self.stages = plan(wanted, self.periods)
         self.store = Store(folder / "runs")
         for stage in self.stages.stages:
-            run_stage(stage, self.material, self.store, Machine("cpu"), lambda *_: None)
+            run_stage(stage, self.periods, self.store, Machine("cpu"))
         self.folders = [folder / f"bundle-{stage.version}" for (stage,) in self.stages.periods]
         for (stage,), target in zip(self.stages.periods, self.folders, strict=True):
             bundle_stage(self.store, stage.fingerprint, target)
@@ -41,3 +43,13 @@ def train_file(file: Path) -> tuple[Bundle, dict[str, Any]]:
     """Train what an experiment.yaml says; the bundle of the last period, and its result."""
     trained = Trained(experiment(str(file), {}, {}), file.parent)
     return read_bundle(trained.folders[-1]), trained.result(-1)
+
+
+def model_of(bundle: Bundle) -> Model:
+    """A bundle at work, on the CPU."""
+    return Model(bundle.description, bundle.ontology, bundle.metrics, bundle=bundle, device="cpu")
+
+
+def exported(bundle: Bundle) -> tuple[bytes, float]:
+    """A bundle as ONNX, and its difference from torch."""
+    return export_onnx(bundle.network(), bundle.description, bundle.ontology, str(bundle))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from leco.data.rng import Draws
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from leco.data.pictures import contact_sheet
+from leco.data.rng import Draws
 from leco.data.views import cutout, flip, pad_crop, random_resized_crop, strong, weak
 from leco.data.views.randaugment import POOL, apply_each, setting
 

@@ -1,33 +1,66 @@
 """Train the best model for the newest label ontology on everything ever labelled under the older ones.
 
+    Dataset --train--> Model --predict / evaluate / upgrade / export-->
+
 Names are imported when first used, so that ``import leco`` and the command line stay fast: torch takes seconds.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from leco.dataset.dataset import Dataset, benchmark
     from leco.errors import LecoError
     from leco.estimator import LecoClassifier
+    from leco.experiments.train import train
+    from leco.methods.method import Method
+    from leco.model.model import Evaluation, Model, load
+    from leco.model.predictions import Predictions
     from leco.ontology.changes import Change
     from leco.ontology.evidence import Evidence
     from leco.ontology.ontology import Ontology
     from leco.ontology.transition import Transition
     from leco.ontology.version import Version
+    from leco.settings import Settings
 
+__all__ = [
+    "Change",
+    "Dataset",
+    "Evaluation",
+    "Evidence",
+    "LecoClassifier",
+    "LecoError",
+    "Method",
+    "Model",
+    "Ontology",
+    "Predictions",
+    "Settings",
+    "Transition",
+    "Version",
+    "benchmark",
+    "load",
+    "train",
+]
 _HOMES = {
     "Change": "leco.ontology.changes",
+    "Dataset": "leco.dataset.dataset",
+    "Evaluation": "leco.model.model",
     "Evidence": "leco.ontology.evidence",
     "LecoClassifier": "leco.estimator",
     "LecoError": "leco.errors",
+    "Method": "leco.methods.method",
+    "Model": "leco.model.model",
     "Ontology": "leco.ontology.ontology",
+    "Predictions": "leco.model.predictions",
+    "Settings": "leco.settings",
     "Transition": "leco.ontology.transition",
     "Version": "leco.ontology.version",
+    "benchmark": "leco.dataset.dataset",
+    "load": "leco.model.model",
+    "train": "leco.experiments.train",
 }
-
-__all__ = ["Change", "Evidence", "LecoClassifier", "LecoError", "Ontology", "Transition", "Version"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,11 +1,15 @@
-"""Errors a user can mend: one message that names the place, the value and the remedy."""
+"""Errors that a user can fix: one message that names the place, the value and the remedy."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+_SHOWN = 8  # valid values in a message
+_COMPARED = 2_000  # candidates at most: comparing strings takes quadratic time
+_COMPARED_LENGTH = 40  # characters of each
 
 
 class LecoError(ValueError):
-    """Wrong input. The command line prints the message alone, without a traceback, and exits with 2."""
+    """Invalid input. The command line prints the message alone, without a traceback, and exits with 2."""
 
 
 class DivergedError(LecoError):
@@ -13,7 +17,7 @@ class DivergedError(LecoError):
 
 
 class TextError(LecoError):
-    """What is wrong with the text of a file, and on which line; whoever knows the file's name adds it."""
+    """A problem in a text, and its line; the caller, who knows the name of the file, adds it."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem
@@ -21,7 +25,7 @@ class TextError(LecoError):
 
 
 def nearest(value: str, valid: Iterable[str]) -> str:
-    """Return the end of an error message: the valid value closest to the one given, or the first few.
+    """Return the end of an error message: the valid value closest to the given one, or the first few.
 
     >>> nearest("raod", ["road", "bus"])
     "; did you mean 'road'?"
@@ -33,20 +37,30 @@ def nearest(value: str, valid: Iterable[str]) -> str:
         return f"; did you mean {close!r}?"
     if not candidates:
         return ""
-    shown = ", ".join(repr(c) for c in candidates[:8])
-    return f"; valid: {shown}" + (f", … ({len(candidates)} in all)" if len(candidates) > 8 else "")
+    return f"; valid: {', '.join(and_more([repr(name) for name in candidates], _SHOWN))}"
 
 
-def closest(value: str, candidates: list[str], cutoff: float) -> str | None:
-    """The candidate most like a string, in bounded time: of very many, those of like length, by how they begin."""
-    alike = [c for c in candidates if len(candidates) <= 2_000 or abs(len(c) - len(value)) <= 1]
-    starts = {candidate[:40]: candidate for candidate in alike[:2_000]}
-    close = difflib.get_close_matches(value[:40], starts, n=1, cutoff=cutoff)
+def closest(value: str, candidates: Sequence[str], cutoff: float) -> str | None:
+    """Return the candidate most similar to a string, in bounded time: of many, only those of similar length count."""
+    if len(candidates) > _COMPARED:
+        candidates = [name for name in candidates if abs(len(name) - len(value)) <= 1]
+    starts = {name[:_COMPARED_LENGTH]: name for name in candidates[:_COMPARED]}
+    close = difflib.get_close_matches(value[:_COMPARED_LENGTH], starts, n=1, cutoff=cutoff)
     return starts[close[0]] if close else None
 
 
+def and_more(items: Sequence[object], most: int) -> list[str]:
+    """Return the first `most` items as text, and how many more there are.
+
+    >>> ", ".join(and_more(["road", "bus", "car"], 2))
+    'road, bus, … and 1 more'
+    """
+    rest = len(items) - most
+    return [*map(str, items[:most]), *([f"… and {rest:,} more"] if rest > 0 else [])]
+
+
 def printable(text: str) -> str:
-    """Text on one line, whatever characters a file or its name brought in.
+    """Return text on one line, with control characters escaped.
 
     >>> printable("a\\nb")
     'a\\\\nb'
@@ -55,7 +69,7 @@ def printable(text: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What another library's error begins with; its kind, if it says nothing.
+    """Return the first line of another library's error, or its type if it has no message.
 
     >>> first_line(ValueError("no such layer\\nat ...")), first_line(AssertionError())
     ('no such layer', 'AssertionError')

@@ -1,4 +1,4 @@
-"""Files, read and written: whole or not at all, at most so large, and of the form that is expected."""
+"""Read and write files: writing is atomic, reading is limited in size and checked."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
-    """Take the content of a file as what it is meant to be; one message says what is wrong."""
+    """Validate the content of a file; the first problem becomes one message that names the place."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -34,10 +34,10 @@ def read_text(path: Path, largest: int) -> str:
         if path.is_dir():
             raise LecoError(f"{path}: is a folder, not a file")
         if not path.is_file():
-            raise LecoError(f"{path}: {'is not an ordinary file' if path.exists() else 'there is no such file'}")
+            raise LecoError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
         size = path.stat().st_size
         if size > largest:
-            raise LecoError(f"{path}: {size / 1e6:.0f} MB is too large; at most {largest / 1e6:.0f} MB are read")
+            raise LecoError(f"{path}: too large: {size / 1e6:.0f} MB; the limit is {largest / 1e6:.0f} MB")
         raw = path.read_bytes()
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -48,29 +48,29 @@ def read_text(path: Path, largest: int) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file, whole or not at all."""
+    """Write a UTF-8 file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old content or the new, never half of it, even if the machine stops."""
+    """Write a file atomically: readers see the old content or the new, never a part, even after a crash."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes its place, or that of the one that is there, only when all of it is written."""
+    """Open a temporary file that replaces `path` once it is completely written."""
     try:
         target = path.resolve()  # through a link, not over it
-    except RuntimeError:  # what Python makes of links that lead in a circle
-        raise LecoError(f"{path}: cannot be written: its links lead in a circle") from None
+    except RuntimeError:  # raised for a symlink loop
+        raise LecoError(f"{path}: cannot be written: symlink loop") from None
     try:
         if not target.parent.is_dir():
             raise LecoError(f"{path}: the folder {path.parent} does not exist")
         if target.exists() and not target.is_file():
-            what = "is a folder" if target.is_dir() else "is not an ordinary file"
-            raise LecoError(f"{path}: cannot be written: it {what}; name a file")
+            what = "a folder" if target.is_dir() else "not a regular file"
+            raise LecoError(f"{path}: cannot be written: it is {what}; name a file")
         temporary = target.with_name(f".leco-{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             with temporary.open("wb") as file:
@@ -94,27 +94,27 @@ def read_json(path: Path, largest: int) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Read JSON, refusing what it says twice."""
+    """Parse JSON; duplicate keys are an error."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
             twice = next(key for key, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise TextError(_line_of_second(text, twice), f"{twice!r} stands twice in the same place")
+            raise TextError(_duplicate_line(text, twice), f"duplicate key {twice!r}")
         return content
 
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise TextError(error.lineno, f"this is not JSON: {error.msg}") from None
+        raise TextError(error.lineno, f"not valid JSON: {error.msg}") from None
     except LecoError:
         raise
-    except (RecursionError, ValueError):  # nested too deep; a number of thousands of digits
-        raise TextError(1, "this is too deep, or its numbers are too long") from None
+    except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
+        raise TextError(1, "not valid JSON: nested too deeply, or a number with too many digits") from None
 
 
-def _line_of_second(text: str, key: str) -> int:
-    """JSON is YAML, and that reader knows its lines, if it can read it."""
+def _duplicate_line(text: str, key: str) -> int:
+    """Return the line of a duplicate key; JSON is YAML, whose parser tracks lines."""
     try:
         strict_yaml.read(text)
     except TextError as error:

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Advance = Callable[[float], object]  # how much is done by now
+Tick = Callable[[float, float | None], None]  # how much is done, and of how much, if that is known
 
 
 @contextmanager
-def progress_bar(description: str, total: float | None, *, shown: bool = True) -> Iterator[Advance]:
-    """Yield a function to call with how much of the `total` is done; the bar vanishes at the end."""
+def progress_bar(description: str, *, shown: bool = True) -> Iterator[Tick]:
+    """Yield a function to call with how much is done by now, and of how much; the bar vanishes at the end."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     if not shown or not visible(console):
-        yield lambda _: None
+        yield lambda _, __: None
         return
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(description, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def visible(console: object) -> bool:

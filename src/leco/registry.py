@@ -1,11 +1,14 @@
 """Registries: things that settings name, and that a user's own module may add to."""
 
-from collections.abc import Callable, Iterator, Mapping
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, first_line, nearest
 
 _Entry = TypeVar("_Entry")
+IMPORTED: list[str] = []  # modules that a user named, which other processes of the same run need, too
 
 
 class Registry(Mapping[str, _Entry], Generic[_Entry]):
@@ -60,3 +63,20 @@ class Registry(Mapping[str, _Entry], Generic[_Entry]):
         """The module outside `leco` that registered a name; empty for `leco`'s own."""
         found = self._modules.get(name, "")
         return "" if found.split(".")[0] == "leco" else found
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that register something; they are found as Python finds them, or in the current folder.
+
+    Only a user's own command names them, never a file: importing a module runs its code.
+    """
+    for name in names:
+        sys.path.insert(0, "")
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever a user's module raises
+            raise LecoError(f"--import {name}: cannot be imported: {first_line(error)}") from None
+        finally:
+            sys.path.remove("")
+        if name not in IMPORTED:
+            IMPORTED.append(name)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+Budget = Literal["paper", "small"]
+DEFAULT_BUDGET: Budget = "paper"
 Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a scaler, one more state to keep
 
 

@@ -1,7 +1,7 @@
-"""YAML as an ontology needs it: text stays text, nothing is executed, every place has a line, and it is fast.
+"""A strict and fast YAML parser for ontologies: text stays text, nothing is executed, errors have a line number.
 
-`yaml.safe_load` turns `no` into False, keeps the last of two equal keys, expands aliases without bound and takes 26 µs
-a class. This reader goes through libyaml's events once, without recursion.
+`yaml.safe_load` turns `no` into False, keeps the last of duplicate keys, expands aliases without limit and takes 26 µs
+per class. This parser consumes libyaml's events once, without recursion.
 """
 
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from leco.errors import TextError
 
 try:
     from yaml import CSafeLoader as _Parser  # only its events are used
-except ImportError:  # PyYAML built without libyaml: slower, otherwise the same
+except ImportError:  # PyYAML without libyaml: slower, otherwise the same
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
-Place = tuple[str | int, ...]  # where in a file: keys and indices
+Place = tuple[str | int, ...]  # keys and indices that lead to a value
 
 _DEEPEST = 12  # an ontology needs six levels
 _MOST_EVENTS = 8_000_000  # a class takes five
 _KINDS = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date", "merge": "a merge key"}
 _resolver = Resolver()
-# Only words that begin with one of these can mean something else than themselves.
+# Only scalars that start with one of these characters can resolve to something other than text.
 _SUSPECT = frozenset("0123456789+-.~yYnNtTfFoO=<")
 
 
 @dataclass(frozen=True)
 class Plain:
-    """An unquoted word that YAML takes for something else than text."""
+    """An unquoted scalar that YAML resolves to something other than text."""
 
     text: str
     kind: str
@@ -40,17 +40,17 @@ class Plain:
 
 
 def read(text: str, wanted: Place | None = None, lines: dict[Place, int] | None = None) -> Any:
-    """Turn YAML (or JSON) into mappings, lists, strings, None and `Plain`.
+    """Parse YAML (or JSON) into mappings, lists, strings, None and `Plain`.
 
-    Where `lines` is given, the line of every place is noted in it, until the one that is `wanted`: slow, so done only
-    once an error is known.
+    If `lines` is given, it receives the line of every place up to `wanted`. That is slow, so pass it only to locate an
+    error.
     """
     parser = _Parser(text)
     try:
         return _read(parser, wanted, lines)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise TextError(line, f"this is not YAML: {error.problem or error.context}") from None
+        raise TextError(line, f"not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = error.character if isinstance(error.character, int) else ord(error.character)
@@ -61,8 +61,8 @@ def read(text: str, wanted: Place | None = None, lines: dict[Place, int] | None 
 
 def _read(parser: Any, wanted: Place | None, lines: dict[Place, int] | None) -> Any:
     root: list[Any] = []
-    stack: list[dict[Any, Any] | list[Any]] = [root]  # the containers that are open
-    keys: list[Any] = [None]  # for each of them, if a mapping: the key whose value is being read
+    stack: list[dict[Any, Any] | list[Any]] = [root]  # the open containers
+    keys: list[Any] = [None]  # for each of them, if a mapping: the key whose value comes next
     for _ in range(_MOST_EVENTS):
         event = parser.get_event()
         kind = type(event)
@@ -78,9 +78,9 @@ def _read(parser: Any, wanted: Place | None, lines: dict[Place, int] | None) -> 
         elif kind is events.StreamEndEvent:
             return root[0] if root else None
         elif kind is events.AliasEvent:
-            raise TextError(_line(event), "anchors and aliases (& and *) are not supported here; write it out")
+            raise TextError(_line(event), "anchors and aliases (& and *) are not supported; write the value out")
         elif kind is events.DocumentStartEvent and root:
-            raise TextError(_line(event), "the file holds several YAML documents; one is expected")
+            raise TextError(_line(event), "several YAML documents in one file; keep one")
         else:
             continue
 
@@ -102,13 +102,13 @@ def _read(parser: Any, wanted: Place | None, lines: dict[Place, int] | None) -> 
             keys.append(None)
         elif not is_key:
             keys[-1] = None
-    raise TextError(_line(event), "this is too much for an ontology")
+    raise TextError(_line(event), f"too large: more than {_MOST_EVENTS:,} YAML events")
 
 
 def _scalar(event: Any) -> str | Plain | None:
     text: str = event.value
     if event.tag is not None and event.tag != "!":
-        raise TextError(_line(event), f"tags are not supported here: {event.tag}")
+        raise TextError(_line(event), f"tags are not supported: {event.tag}")
     if not event.implicit[0]:  # quoted
         return text
     if text and text[0] not in _SUSPECT:
@@ -121,7 +121,7 @@ def _scalar(event: Any) -> str | Plain | None:
 
 def _container(event: Any, depth: int) -> dict[Any, Any] | list[Any]:
     if event.tag is not None and event.tag != "!":
-        raise TextError(_line(event), f"tags are not supported here: {event.tag}")
+        raise TextError(_line(event), f"tags are not supported: {event.tag}")
     if depth > _DEEPEST:
         raise TextError(_line(event), f"nested more than {_DEEPEST} levels deep")
     return {} if type(event) is events.MappingStartEvent else []
@@ -131,9 +131,9 @@ def _key(value: Any, container: Any, event: Any) -> Any:
     if type(value) is dict or type(value) is list:
         raise TextError(_line(event), "a key must be text, not a mapping or a list")
     if value is None:
-        raise TextError(_line(event), 'an empty key; the word null needs quotes: "null"')
+        raise TextError(_line(event), 'empty key; if the text null is meant, quote it: "null"')
     if value in container:
-        raise TextError(_line(event), f"{str(value)!r} stands twice in the same place")
+        raise TextError(_line(event), f"duplicate key {str(value)!r}")
     return value
 
 

@@ -37,20 +37,51 @@ FOLDER = Path(__file__).parent
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 # Small rates, and many numbers in every mean of BatchNorm: else much is made of how a CPU rounds.
-COMMON = {"training.batches.steps": "4", "training.batches.evaluate_every": "4", "training.pseudo_labels.threshold": "0.2"}
-EVERY_STEP = {"training.batches.evaluate_every": "1"}  # losses of every step, and the weights that are best on validation
-IMAGES = {**COMMON, "training.network.backbone": "wrn-10-1", "training.batches.size": "16", "training.optimiser.learning_rate": "0.001"}
-VECTORS = {**COMMON, "training.network.backbone": "linear", "training.batches.size": "8", "training.optimiser.learning_rate": "0.1"}
+COMMON = {
+    "training.batches.steps": "4",
+    "training.batches.evaluate_every": "4",
+    "training.pseudo_labels.threshold": "0.2",
+}
+EVERY_STEP = {
+    "training.batches.evaluate_every": "1"
+}  # losses of every step, and the weights that are best on validation
+IMAGES = {
+    **COMMON,
+    "training.network.backbone": "wrn-10-1",
+    "training.batches.size": "16",
+    "training.optimiser.learning_rate": "0.001",
+}
+VECTORS = {
+    **COMMON,
+    "training.network.backbone": "linear",
+    "training.batches.size": "8",
+    "training.optimiser.learning_rate": "0.1",
+}
 GAUSSIAN = {"training.finish.head": "gaussian"}
 # Enough for two views of each of 30 samples.
 BANK = {"training.batches.steps": "8", "training.transfer.draws_per_view": "1", "training.batches.evaluate_every": "8"}
 MASKS = {
-    **{**COMMON, "training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.size": "16"},
-    **{"training.segmentation.crop": "64", "training.segmentation.base_size": "64", "training.segmentation.window": "32"},
+    **{
+        **COMMON,
+        "training.network.backbone": "tiny",
+        "training.network.pretrained": "false",
+        "training.batches.size": "16",
+    },
+    **{
+        "training.segmentation.crop": "64",
+        "training.segmentation.base_size": "64",
+        "training.segmentation.window": "32",
+    },
     **{"training.optimiser.learning_rate": "0.0002", "training.optimiser.finetune_learning_rate": "0.0002"},
 }
 PHOTOS = {
-    **{**COMMON, **EVERY_STEP, "training.network.backbone": "resnet18", "training.network.pretrained": "false", "training.batches.steps": "2"},
+    **{
+        **COMMON,
+        **EVERY_STEP,
+        "training.network.backbone": "resnet18",
+        "training.network.pretrained": "false",
+        "training.batches.steps": "2",
+    },
     **{"training.batches.size": "8", "training.optimiser.learning_rate": "0.001"},
 }
 
@@ -87,7 +118,9 @@ CASES: dict[str, dict[str, Case]] = {
         **{method: vectors(method, EVERY_STEP) for method in ("ce", "lpl+st-hard/cond", "lpl+fixmatch/cond")},
         "balance": vectors("lpl+st-hard/cond", {"training.pseudo_labels.balance": "true"}),
         "adjust": vectors("lpl", {"training.finish.adjust": "0.5"}),
-        "balance and adjust": vectors("lpl+st-hard/cond", {"training.pseudo_labels.balance": "true", "training.finish.adjust": "0.5"}),
+        "balance and adjust": vectors(
+            "lpl+st-hard/cond", {"training.pseudo_labels.balance": "true", "training.finish.adjust": "0.5"}
+        ),
         "gaussian": vectors("lpl", GAUSSIAN),
         "head start": vectors("lpl", head_start=True),
         "two rates": vectors("lpl", {"training.optimiser.learning_rate": "0.1,0.02"}),

@@ -11,7 +11,8 @@ from torch import Tensor
 from leco import LecoError, Ontology
 from leco.data.batches import Batch, Step
 from leco.methods.method import ALL_METHODS, Method
-from leco.methods.terms import HISTORY, NEW, Request, Settings, combine, forward_once, terms
+from leco.methods.terms import HISTORY, NEW, Request, combine, forward_once, terms
+from leco.settings import PseudoLabelSettings
 
 ONTOLOGY = Ontology.from_taxonomy(
     "t", ["v0", "v1", "v2"], [("a", "aa", "aaa"), ("a", "aa", "aab"), ("a", "ab", "aba"), ("b", "ba", "baa")]
@@ -54,7 +55,7 @@ def make_views() -> dict[tuple[str, str], Tensor]:
     return {key: torch.randn(SIZE, 5, generator=generator) * 3 for key in keys}
 
 
-def run(method: Method, settings: Settings | None = None) -> tuple[Tensor, dict[str, Counting]]:
+def run(method: Method, settings: PseudoLabelSettings | None = None) -> tuple[Tensor, dict[str, Counting]]:
     networks = {"student": Counting(2), "teacher": Counting(3)}
     summands = terms(method, settings)
     outputs = forward_once(networks, make_views(), summands)
@@ -152,7 +153,9 @@ def test_in_the_first_period_every_method_is_cross_entropy(method):
 
 
 def test_pseudo_labels_may_be_soft_as_the_paper_writes_them():
-    hard, soft = (run(Method("ce", "fixmatch", "cond"), Settings(threshold=0.0, soft=s))[0] for s in (False, True))
+    hard, soft = (
+        run(Method("ce", "fixmatch", "cond"), PseudoLabelSettings(threshold=0.0, soft=s))[0] for s in (False, True)
+    )
     assert not torch.isclose(hard, soft)
 
 
@@ -170,9 +173,9 @@ def test_requests_name_what_a_term_needs():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lpl+st-hrd/cond", r"'lpl\+st-hrd/cond' is no method; did you mean 'lpl\+st-hard/cond'\?"),
-        ("lpl/cond", "is no method"),
-        ("", "is no method"),
+        ("lpl+st-hrd/cond", r"'lpl\+st-hrd/cond' is not a method; did you mean 'lpl\+st-hard/cond'\?"),
+        ("lpl/cond", "is not a method"),
+        ("", "is not a method"),
     ],
 )
 def test_unknown_methods_are_named(text, message):

@@ -14,7 +14,7 @@ from PIL import Image
 
 from leco import LecoError
 from leco.data.batches import Steps, loader
-from leco.data.benchmarks import NAMES, Benchmark, cifar, load, mapillary, recipe
+from leco.data.benchmarks import BENCHMARKS, Benchmark, cifar, load, mapillary, recipe
 from leco.data.benchmarks.cifar import unpack
 from leco.data.images import letterbox
 from leco.data.periods import Part, annotate
@@ -313,7 +313,7 @@ def test_mapillary_images_and_masks_are_scaled_alike(vistas_root):
 
 
 def test_missing_data_gives_one_message_with_the_remedy(tmp_path):
-    for name in set(NAMES) - {"digits-leco"}:
+    for name in set(BENCHMARKS) - {"digits-leco"}:
         with pytest.raises(LecoError, match=f"{name} needs .*, but {tmp_path}.* is not there; ") as error:
             load(name, tmp_path)
         assert "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """Every verb, run as a user would, in a process of its own where that matters."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from PIL import Image
 from tests.commands import assert_refused, leco
 from tests.conftest import STREET
 
+from leco.cli.ontology import infer
 from leco.ontology.files import to_yaml
+from leco.ontology.inference import MIN_SHARE
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def test_check_asks_whether_a_new_class_is_an_old_one_renamed(tmp_path):
     path.write_text(
         "versions:\n  - {name: v1, classes: [sidewalk, road]}\n  - {name: v2, classes: [side-walk, road]}\n"
     )
-    assert "is 'side-walk' the old 'sidewalk'? Then say `renamed: sidewalk`" in leco("ontology", "check", path).stdout
+    assert "is 'side-walk' the old 'sidewalk'? Then write `renamed: sidewalk`" in leco("ontology", "check", path).stdout
 
 
 def test_check_uses_no_torch(street_file):
@@ -85,10 +88,14 @@ def test_infer_reads_a_table(tmp_path):
     result = leco("ontology", "infer", *arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "5.56% disagree with the majority parent" in result.stdout
-    assert "old classes that are the majority parent of none: car" in result.stdout
+    assert "old classes that are not a majority parent: car" in result.stdout
     written = (tmp_path / "ontology.yaml").read_text()
     assert "tram: {from: bus}  # 100% of 2, seen in 2; seen in too few samples to decide" in written
     assert leco("ontology", "check", "ontology.yaml", cwd=tmp_path).returncode == 0
+
+
+def test_the_help_of_infer_shows_the_default_of_the_code():
+    assert inspect.signature(infer).parameters["min_share"].default == MIN_SHARE
 
 
 def test_infer_reads_two_folders_of_masks(tmp_path):
@@ -105,7 +112,7 @@ def test_infer_reads_two_folders_of_masks(tmp_path):
 
 
 BAD_CALLS = {
-    "missing file": (["check", "missing.yaml"], "missing.yaml: there is no such file"),
+    "missing file": (["check", "missing.yaml"], "missing.yaml: no such file"),
     "unknown version": (["diff", "street.yaml", "v1", "v9"], "street.yaml: 'v9' is not a version of street"),
     "class lists for a table": (
         ["infer", "labels.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml", "--old-classes", "x.csv"],
@@ -113,20 +120,27 @@ BAD_CALLS = {
     ),
     "a control character in a file": (
         ["infer", "control.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml"],
-        "control.csv: versions[0].classes[0]: a class name must not be empty, padded with blanks or hold control",
+        "control.csv: versions[0].classes[0]: a class name must not be empty, padded with blanks or contain control",
     ),
     "two versions of one name": (
         ["infer", "labels.csv", "--old", "coarse", "--new", "fine", "-o", "o.yaml", "--versions", "a", "a"],
-        "labels.csv: versions[1].name: there are two versions named 'a'",
+        "labels.csv: versions[1].name: duplicate version 'a'",
     ),
-    "wrong ending": (["draw", "street.yaml", "-o", "picture.png"], "picture.png: the ending says what to draw"),
+    "wrong ending": (
+        ["draw", "street.yaml", "-o", "picture.png"],
+        "picture.png: unknown format '.png'; valid: .svg, .html",
+    ),
     "missing folder": (["draw", "street.yaml", "-o", "no/picture.svg"], "the folder no does not exist"),
     "unknown class": (["draw", "street.yaml", "-o", "a.svg", "--focus", "raod"], "did you mean 'road'?"),
     "unknown column": (
         ["infer", "labels.csv", "--old", "corse", "--new", "fine", "-o", "o.yaml"],
         "labels.csv: has no column 'corse'; did you mean 'coarse'?",
     ),
-    "no such masks": (["infer", "--old", "a", "--new", "b", "-o", "o.yaml"], "a: there is no such folder"),
+    "the same column": (
+        ["infer", "labels.csv", "--old", "fine", "--new", "fine", "-o", "o.yaml"],
+        "--old and --new are the same column, 'fine'",
+    ),
+    "no such masks": (["infer", "--old", "a", "--new", "b", "-o", "o.yaml"], "a: no such folder"),
     "senseless share": (
         [
             "infer",
@@ -142,7 +156,7 @@ BAD_CALLS = {
             "--min-share",
             "2",
         ],
-        "min_share must be at least 0 and below 1, not 2.0",
+        "min_share must be in [0, 1), not 2.0",
     ),
 }
 

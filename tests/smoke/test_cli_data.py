@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests import commands
+from tests.manifests import csv, write_image, write_mask
+
+from leco import LecoError
+from leco.cli.data import check
 
 leco = partial(commands.leco, "data")
 
@@ -46,11 +50,11 @@ def test_split_writes_an_index_file_that_is_the_same_for_the_same_seed(tmp_path)
 BAD = {
     "unknown": (["show", "digit-leco"], "'digit-leco' is no benchmark; did you mean 'digits-leco'?"),
     "missing": (["show", "cifar-leco"], "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/train is not there"),
-    "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: there is no such folder"),
+    "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: no such folder"),
     "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "do not fit 1200 samples"),
     "not to be fetched": (["fetch", "inat-leco"], "inat-leco cannot be fetched: it needs Semi-iNat 2021"),
-    "nothing to fetch": (["fetch", "digits-leco"], "it needs nothing; nothing has to be"),
-    "no split": (["show", "digits-leco", "--split", "s.json"], "s.json: there is no such file"),
+    "nothing to fetch": (["fetch", "digits-leco"], "digits-leco needs no data, so there is nothing to fetch"),
+    "no split": (["show", "digits-leco", "--split", "s.json"], "s.json: no such file"),
 }
 
 
@@ -74,4 +78,39 @@ def test_check_lists_all_problems_at_once_and_can_skip_them(tmp_path):
     assert "did you mean 'dog'?" in result.stderr
     skipped = leco("check", "labels.csv", "--ontology", "o.yaml", "--skip-bad", cwd=tmp_path)
     assert skipped.returncode == 0, skipped.stderr
-    assert "left out 4 of 5 rows" in skipped.stdout
+    assert "dropped 4 of 5 rows" in skipped.stdout
+
+
+@pytest.fixture
+def street_file(tmp_path, street):
+    """The ontology, beside four images."""
+    for number, name in enumerate("abcd"):
+        write_image(tmp_path / f"{name}.png", number)
+    street.save(tmp_path / "street.yaml")
+    return tmp_path / "street.yaml"
+
+
+def test_check_counts_samples_labels_and_periods(tmp_path, street_file, capsys):
+    rows = "a.png,road,v1,,0\nb.png,bus,v1,test,\nc.png,,,,\nd.png,buss,v1,,"
+    path = csv(tmp_path, f"image,label,version,split,period\n{rows}")
+    with pytest.raises(LecoError) as error:
+        check(path, street_file)
+    assert "\n" not in str(error.value)
+    assert "row 5: d.png: label 'buss' is not a class of v1; did you mean 'bus'?" in capsys.readouterr().err
+    check(path, street_file, skip_bad=True, decode=False)
+    output = capsys.readouterr().out
+    assert "dropped 1 of 4 rows" in output
+    assert "3 samples (images): 2 train, 1 test" in output
+    assert "1 without a label; periods: 2 none, 1 TP0" in output
+    assert "1 of 8" in output
+    assert "note: 1 test samples have no label of v3" in output
+    assert output.endswith("ok, but no file was decoded\n")
+
+
+def test_check_takes_masks_and_folders_too(tmp_path, street_file, capsys):
+    write_mask(tmp_path / "m.png", np.zeros((4, 6)))
+    check(csv(tmp_path, "image,mask,version\na.png,m.png,v1\nb.png,,"), street_file)
+    assert "1 masks" in capsys.readouterr().out
+    write_image(tmp_path / "tree" / "v2" / "road" / "a.png")
+    check(tmp_path / "tree", street_file)
+    assert "1 samples (images)" in capsys.readouterr().out

@@ -18,9 +18,9 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     assert result.returncode == 0, result.stderr
     for part in (
         "own: 16 images; labels: 6 of v1, 10 of v2",
-        "1 left out: an image outside the folders of classes: v2/stray.png",
-        "2 were dealt to test (one in 5 of every class, seed 0)",
-        "v1 -> v2, classes: 1 kept by name, 0 inferred, 1 to be explained",
+        "1 left out: an image outside the class folders: v2/stray.png",
+        "2 were moved there (1 in 5 of each class, seed 0)",
+        "v1 -> v2, classes: 1 kept by name, 0 inferred, 1 open",
         "dog-poodle: brand-new, or {from: dog}?",
         "leco check own/experiment.yaml",
     ):
@@ -55,15 +55,18 @@ def test_problems_are_printed_and_end_in_an_error(tmp_path, capsys):
 
 BAD = {
     "not empty": (["init", "."], ".: is not an empty folder"),
-    "no kind": (["init", "own", "a", "b"], "say what the data are with one of --from-images, --from-csv"),
-    "no data": (["init", "own", "--from-csv"], "and name them, oldest version first"),
-    "two kinds": (["init", "own", "a", "b", "--from-csv", "--from-coco"], "say what the data are with one of"),
-    "wrong option": (["init", "own", "v1", "v1", "--from-images", "--images", "v1"], "--images is for files"),
-    "wrong column": (["init", "own", "a", "b", "--from-coco", "--label-column", "x"], "are for --from-csv"),
-    "no images": (["init", "own", "a", "b", "--from-coco", "--images", "x"], "x: there is no such folder"),
-    "the same twice": (["init", "own", "v1", "./v1", "--from-images"], "v1: is given twice; each version has its own"),
+    "no kind": (["init", "own", "a", "b"], "give exactly one of --from-images, --from-csv"),
+    "no data": (["init", "own", "--from-csv"], "together with the data, oldest version first"),
+    "two kinds": (["init", "own", "a", "b", "--from-csv", "--from-coco"], "give exactly one of"),
+    "wrong option": (["init", "own", "v1", "v1", "--from-images", "--images", "v1"], "--images is only for files"),
+    "wrong column": (["init", "own", "a", "b", "--from-coco", "--label-column", "x"], "are only for --from-csv"),
+    "no images": (["init", "own", "a", "b", "--from-coco", "--images", "x"], "x: no such folder"),
+    "the same twice": (
+        ["init", "own", "v1", "./v1", "--from-images"],
+        "v1: is given twice; each version needs its own",
+    ),
     "the same table twice": (["init", "own", "x.csv", "x.csv", "--from-csv"], "x.csv: is given twice"),
-    "missing": (["init", "own", "a.csv", "b.csv", "--from-csv"], "a.csv: there is no such file"),
+    "missing": (["init", "own", "a.csv", "b.csv", "--from-csv"], "a.csv: no such file"),
 }
 
 

@@ -53,9 +53,9 @@ def test_json_and_csv_hold_the_cells_and_the_other_figures():
 
 
 BAD = {
-    "unknown table": (["basline"], "'basline' is no table of results in the paper; did you mean 'baseline'?"),
-    "unknown format": (["baseline", "--format", "jsn"], "--format jsn: there is no such format; did you mean 'json'?"),
-    "no table": (["--format", "md"], "--format: say which table; `leco paper` lists them"),
+    "unknown table": (["basline"], "'basline' is not a table of results in the paper; did you mean 'baseline'?"),
+    "unknown format": (["baseline", "--format", "jsn"], "--format: 'jsn' is not a format; did you mean 'json'?"),
+    "no table": (["--format", "md"], "--format: needs a table; `leco paper` lists them"),
 }
 
 

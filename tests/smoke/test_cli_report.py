@@ -4,12 +4,15 @@ import fcntl
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 import torch
 from tests.commands import assert_refused, leco
 from tests.stores import make_stages, write_store
 
+from leco.experiments.experiment import Experiment
+from leco.settings import Budget
 from leco.training.checkpoint import Checkpoint, write_checkpoint
 
 
@@ -53,7 +56,7 @@ def test_neither_lists_nor_reports_import_torch(folder):
 
 
 def test_what_is_no_store_or_no_format_is_refused(folder):
-    assert_refused(["report", "runs", "-o", "report.pdf"], "the ending says which format", folder)
+    assert_refused(["report", "runs", "-o", "report.pdf"], "'.pdf' is not a format; valid: '.html', '.md'", folder)
     assert_refused(["report", "nowhere"], "holds no runs", folder)
     assert_refused(["runs", "nowhere"], "holds no runs", folder)
     (folder / "photos").mkdir()
@@ -75,7 +78,10 @@ def test_runs_lists_stages_with_status_score_age_and_size(folder):
     assert lines[3].startswith("odd ")
     assert any("TP1, lpl+st-hard/cond, finetune, label-new, lr 0.06, seed 1" in line for line in lines)
     assert "1 running, 1 partial, 1 broken" in lines[-1]
-    assert len(leco("runs", "runs", "--most", "2", cwd=folder).stdout.splitlines()) == 5
+    shown = leco("runs", "runs", "--most", "2", cwd=folder).stdout.splitlines()
+    assert len(shown) == 5  # with headings and counts
+    assert shown[3] == f"… and {len(lines) - 4} more; --most 0 lists all"
+    assert len(leco("runs", "--most", "0", cwd=folder).stdout.splitlines()) == len(lines)
 
 
 def test_prune_asks_and_removes_only_what_was_stopped(folder):
@@ -117,3 +123,12 @@ def test_prune_keeps_what_an_experiment_needs(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Ontology digits" in page
     assert "60 " in page or "200 " in page
+
+
+def test_the_help_names_the_defaults_of_the_code(tmp_path):
+    text = " ".join(leco("runs", "prune", "--help", cwd=tmp_path).stdout.split())
+    assert f"[default: ({Experiment.model_fields['budget'].default})]" in text
+    assert f"to keep: {' or '.join(get_args(Budget))}." in text
+    text = " ".join(leco("report", "--help", cwd=tmp_path).stdout.split())
+    assert "one of .html, .md, .tex, .csv." in text
+    assert "[default: report.html]" in text

@@ -101,7 +101,7 @@ def test_stages_wait_for_what_they_need():
 
 BAD = {
     "unknown engine": (["--engine", "rai"], "'rai' is no engine; did you mean 'ray'?"),
-    "unknown method": (["--methods", "ce,lbl"], "'lbl' is no method"),
+    "unknown method": (["--methods", "ce,lbl"], "'lbl' is not a method"),
     "unknown annotation": (["--annotations", "label-old"], "annotation: Input should be"),
     "no seeds": (["--seeds", ","], "--seeds: names none"),
     "seeds that go down": (["--seeds", "4-0"], "must go up"),

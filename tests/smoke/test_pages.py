@@ -12,8 +12,7 @@ from tests.pictures import draw
 from typer.main import get_command
 
 from leco.cli.main import app
-from leco.data.benchmarks import mapillary, registry
-from leco.planning import measure as subsamples
+from leco.data.benchmarks import BENCHMARKS, mapillary
 
 # What cannot be run here, and why.
 LEFT_OUT = {
@@ -89,13 +88,6 @@ def prepare(page: Path, folder: Path) -> None:
             (folder / "ontology.yaml").write_bytes((folder / "vectors" / "ontology.json").read_bytes())
 
 
-@pytest.fixture(autouse=True)
-def _few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan measures four subsamples instead of twelve."""
-    monkeypatch.setattr(subsamples, "NEW_LEVELS", (1.0, 0.5))
-    monkeypatch.setattr(subsamples, "OLD_LEVELS", (1.0, 0.0))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with(is_on_own_data), ids=lambda page: page.name)
 def test_the_commands_of_a_page_work_one_after_the_other(page, tmp_path, monkeypatch):
@@ -110,8 +102,8 @@ def test_the_commands_of_a_page_work_one_after_the_other(page, tmp_path, monkeyp
 def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, vistas_root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
-    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
-    monkeypatch.setitem(registry.NAMES, small.name, small)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     (tmp_path / "DIR").mkdir()
     for folder in (*data_root.iterdir(), *cifar_root.iterdir(), vistas_root / "mapillary-vistas"):
         (tmp_path / "DIR" / folder.name).symlink_to(folder)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests import processes
 from tests.commands import leco
 
-from leco.data.benchmarks import mapillary, registry
+from leco.data.benchmarks import mapillary
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}

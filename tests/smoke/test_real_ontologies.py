@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from leco import Ontology
+from leco.data.masks import MaskClasses, count_masks, pair_masks
 from leco.ontology.draw import to_html, to_svg
 from leco.ontology.inference import infer, parents
 from leco.ontology.lint import remarks
-from leco.ontology.masks import MaskClasses, count_masks, pair_masks
 
 pytestmark = pytest.mark.data
 

@@ -9,11 +9,11 @@ import pytest
 from tests.commands import assert_refused
 
 from leco.errors import LecoError
+from leco.experiments import run as running
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, train
 from leco.experiments.remote import Remote, at_hand, is_url, local_path
 from leco.reports.stored import read_store
-from leco.training import run as running
 
 
 def graph(method: str, steps: int = 8) -> Graph:

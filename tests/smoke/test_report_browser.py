@@ -40,14 +40,15 @@ window.addEventListener("load", () => {{
 def page(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     write_store(runs, make_stages(range(3)))
-    write_store(runs, make_stages(range(2), steps=80))
+    write_store(runs, make_stages(range(2), batches={"steps": 80}))
     return to_html(make_report(read_store(runs)))
 
 
 def measure(page, folder, width, dark=False):
     path = folder / "frame.html"
     path.write_text(_FRAME.format(width=width, page=escape(page)))
-    command = [_BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
+    command = [_BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    command += ["--disable-background-networking", f"--user-data-dir={folder / 'profile'}"]
     command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--window-size=1400,1000"]
     command += ["--virtual-time-budget=10000", "--dump-dom", path.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

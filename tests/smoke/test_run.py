@@ -156,11 +156,14 @@ BAD = {
     ),
     "unknown method": (
         ["digits-leco", "--method", "lpl+st-hrd"],
-        "'lpl+st-hrd' is no method; did you mean 'lpl+st-hard'?",
+        "'lpl+st-hrd' is not a method; did you mean 'lpl+st-hard'?",
     ),
     "unknown setting": (["digits-leco", "--set", "training.stesp=5"], "did you mean 'training.batches.steps'?"),
     "half a setting": (["digits-leco", "--set", "training.batches.steps"], "say KEY=VALUE"),
-    "senseless value": (["digits-leco", "--set", "training.batches.steps=0"], "training.batches.steps: Input should be greater than"),
+    "senseless value": (
+        ["digits-leco", "--set", "training.batches.steps=0"],
+        "training.batches.steps: Input should be greater than",
+    ),
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
     "unknown budget": (["cub-leco", "--budget", "huge"], "budget: 'huge' is none; valid: 'paper', 'small'"),
     "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is no device; did you mean 'cpu'?"),

@@ -32,7 +32,7 @@ def own(tmp_path: Path) -> Path:
     (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "experiment.yaml").write_text(
         "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 16}\nmethod: lpl+st-hard/cond\n"
-        "training: {model: mlp, steps: 200, evaluate_every: 100}\n"
+        "training: {network: {backbone: mlp}, batches: {steps: 200, evaluate_every: 100}}\n"
     )
     return tmp_path
 
@@ -57,13 +57,13 @@ def test_own_data_without_new_labels_are_refused(own):
 
 
 def test_what_own_data_are_split_into_makes_another_stage(own):
-    from leco.dataset import make_material
     from leco.experiments.experiment import experiment
     from leco.experiments.stages import plan
+    from leco.experiments.train import periods_of
 
     def name() -> str:
         wanted = experiment(str(own / "experiment.yaml"), {}, {})
-        return plan(wanted, make_material(wanted, own)).periods[-1][0].fingerprint
+        return plan(wanted, periods_of(wanted, own)).periods[-1][0].fingerprint
 
     before = name()
     text = (own / "labels.csv").read_text()
@@ -78,8 +78,8 @@ def test_what_own_data_are_split_into_makes_another_stage(own):
 
 def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
     """All samples have labels of both versions; each period holds some out."""
-    from leco.dataset import make_material
     from leco.experiments.experiment import experiment
+    from leco.experiments.train import periods_of
 
     rows = [line.split(",") for line in (own / "labels.csv").read_text().splitlines()[1:]]
     ontology = digits.ontology()
@@ -88,8 +88,8 @@ def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
     lines = ["image,label,version,split", *(",".join(row) for row in [*fine, *coarse])]
     (own / "labels.csv").write_text("\n".join(lines) + "\n")
     wanted = experiment(str(own / "experiment.yaml"), {}, {})
-    material = make_material(wanted, own)
-    first, second = (material.annotated(period, "label-new") for period in (0, 1))
+    periods = periods_of(wanted, own)
+    first, second = (periods.annotated(period, "label-new") for period in (0, 1))
     held_out = set(second.validation.indices.tolist())
     assert held_out
     for part in (first.newest, *first.history, second.newest, *second.history):
@@ -98,18 +98,18 @@ def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
 
 def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     """The results of an experiment, in the order of its stages."""
-    from leco.dataset import make_material
     from leco.experiments.experiment import experiment
+    from leco.experiments.run import Machine, run_stage
     from leco.experiments.stages import plan
     from leco.experiments.store import Store
-    from leco.experiments.run import Machine, run_stage
+    from leco.experiments.train import periods_of
 
     changed = {f"training.{key}": value for key, value in settings.items()}
     wanted = experiment(str(folder / "experiment.yaml"), {}, changed)
-    material, store = make_material(wanted, folder), Store(folder / "runs")
-    stages = plan(wanted, material).stages
+    periods, store = periods_of(wanted, folder), Store(folder / "runs")
+    stages = plan(wanted, periods).stages
     for stage in stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        run_stage(stage, periods, store, Machine("cpu"))
     return [store.require(stage.fingerprint) for stage in stages]
 
 

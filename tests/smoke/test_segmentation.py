@@ -6,23 +6,33 @@ from pathlib import Path
 
 import pytest
 import torch
+from leco.experiments.recipes import defaults
 from PIL import Image
 
 from leco import LecoError
 from leco.data.batches import Steps
-from leco.data.benchmarks import mapillary, registry
+from leco.data.benchmarks import BENCHMARKS, mapillary
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
-from leco.dataset import make_material
 from leco.experiments.experiment import Training, experiment
-from leco.experiments.recipes import defaults
+from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.train import periods_of
 
 SMALL = {
-    **{"training.network.backbone": "tiny", "training.network.pretrained": "false", "training.batches.steps": "2", "training.batches.evaluate_every": "1"},
-    **{"training.batches.size": "4", "training.segmentation.crop": "32", "training.segmentation.base_size": "40", "training.segmentation.window": "32"},
+    **{
+        "training.network.backbone": "tiny",
+        "training.network.pretrained": "false",
+        "training.batches.steps": "2",
+        "training.batches.evaluate_every": "1",
+    },
+    **{
+        "training.batches.size": "4",
+        "training.segmentation.crop": "32",
+        "training.segmentation.base_size": "40",
+        "training.segmentation.window": "32",
+    },
 }
 
 
@@ -30,17 +40,17 @@ SMALL = {
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The made-up tree under the benchmark's own name."""
     monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
-    small = replace(registry.NAMES["mapillary-leco-2.5k"], classes=(4, 6), size=10)
-    monkeypatch.setitem(registry.NAMES, small.name, small)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     return vistas_root
 
 
 def run(root: Path, runs: Path, settings: dict[str, str] | None = None, **changes: object) -> dict:
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", **changes}, SMALL | (settings or {}))
-    material, store = make_material(wanted, root), Store(runs)
-    stages = plan(wanted, material)
+    periods, store = periods_of(wanted, root), Store(runs)
+    stages = plan(wanted, periods)
     for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        run_stage(stage, periods, store, Machine("cpu"))
     return store.require(stages.periods[-1][0].fingerprint) | {
         "folder": store.stages / stages.periods[-1][0].fingerprint
     }
@@ -72,7 +82,9 @@ def test_every_kind_of_method_segments(method, vistas, tmp_path):
 
 @pytest.mark.slow
 def test_hrnet_with_its_auxiliary_heads_is_trained(vistas, tmp_path):
-    result = run(vistas, tmp_path / "runs", {"training.network.backbone": "hrnet_w18_small"}, method="joint", strategy="scratch")
+    result = run(
+        vistas, tmp_path / "runs", {"training.network.backbone": "hrnet_w18_small"}, method="joint", strategy="scratch"
+    )
     means = (result["folder"] / "metrics.jsonl").read_text()
     assert all(f'"{name}"' in means for name in ("ce", "joint", "auxiliary ce", "auxiliary joint"))
 
@@ -81,8 +93,8 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
     kinds = {}
     for kind in ("tree", "soft"):
         wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", "transition": kind}, SMALL)
-        kinds[kind] = make_material(wanted, vistas)
-    rows = {kind: material.ontology.evidence().rows(["truck"], "v1.2")[0] for kind, material in kinds.items()}
+        kinds[kind] = periods_of(wanted, vistas)
+    rows = {kind: periods.ontology.evidence().rows(["truck"], "v1.2")[0] for kind, periods in kinds.items()}
     vehicle = kinds["soft"].ontology["v2.0"].classes.index("vehicle")
     assert rows["tree"].tolist() == [0.0] * 6  # says nothing
     assert rows["soft"].argmax() == vehicle
@@ -99,21 +111,19 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
 )
 def test_what_pixels_cannot_have_is_said_before_anything_is_trained(vistas, setting, message):
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL | setting)
-    material = make_material(wanted, vistas)
+    periods = periods_of(wanted, vistas)
     with pytest.raises(LecoError, match=message):
-        plan(wanted, material)
+        plan(wanted, periods)
 
 
 def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL)
-    material = make_material(wanted, vistas)
-    evidence = material.ontology.evidence()
-    annotated = material.annotated(1, "label-new")
-    plain, masked = (
-        Steps(material.pool, annotated, evidence, 4, 0, 1, mask_contradictions=m)[0] for m in (False, True)
-    )
-    newest = material.pool.labels["v2.0"].read(plain.history.ids)
-    parents = material.ontology.translate(newest, "v2.0", "v1.2")
+    periods = periods_of(wanted, vistas)
+    evidence = periods.ontology.evidence()
+    annotated = periods.annotated(1, "label-new")
+    plain, masked = (Steps(periods.pool, annotated, evidence, 4, 0, 1, mask_contradictions=m)[0] for m in (False, True))
+    newest = periods.pool.labels["v2.0"].read(plain.history.ids)
+    parents = periods.ontology.translate(newest, "v2.0", "v1.2")
     given = plain.history.labels["v1.2"]
     wrong = (given >= 0) & (parents >= 0) & (given != parents)
     assert wrong.any()
@@ -126,10 +136,10 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
 def test_crops_move_images_and_all_labels_together(vistas):
     """The made-up images show their labels: 40 times the class."""
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL)
-    material = make_material(wanted, vistas)
-    evidence = material.ontology.evidence()
+    periods = periods_of(wanted, vistas)
+    evidence = periods.ontology.evidence()
     crop = JointCrop(base_size=40, crop=24, scale=(1.0, 1.0))
-    step = Steps(material.pool, material.annotated(1, "label-new"), evidence, 4, 0, 1, crop=crop)[0]
+    step = Steps(periods.pool, periods.annotated(1, "label-new"), evidence, 4, 0, 1, crop=crop)[0]
     assert step.new.inputs.shape == (4, 3, 24, 24)
     assert step.new.labels["v2.0"].shape == step.new.rows.shape == (4, 24, 24)
     shown = step.new.inputs.float().mean(dim=1) / 40
@@ -167,11 +177,11 @@ def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path
         {"method": "lpl", "budget": "small"},
         {"training.batches.steps": "2", "training.batches.evaluate_every": "2", "training.batches.size": "4"},
     )
-    material, store = make_material(wanted, data_root), Store(tmp_path)
-    stages = plan(wanted, material)
+    periods, store = periods_of(wanted, data_root), Store(tmp_path)
+    stages = plan(wanted, periods)
     assert [stage.training.learning_rate for stage in stages.stages] == [(0.05,), (0.02,)]
     for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        run_stage(stage, periods, store, Machine("cpu"))
     result = store.require(stages.periods[-1][0].fingerprint)
     assert result["validation_score"] == result["validation"]["classes"]["miou"]
     assert "Tunnel" in result["test"]["classes"]["absent"]

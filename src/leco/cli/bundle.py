@@ -8,18 +8,22 @@ import typer
 from leco.cli.predict import BundleFolder
 from leco.errors import LecoError, nearest
 
-_Folder = Annotated[Path, typer.Option("-o", "--output", help="Folder to write; a new one, or a bundle's.")]
+_Folder = Annotated[
+    Path, typer.Option("-o", "--output", help="Folder to write: a new one, or one with a bundle to replace.")
+]
 
 
 def bundle(
     runs: Annotated[
         str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs, of what was trained.")
     ],
-    stage: Annotated[str, typer.Argument(metavar="FINGERPRINT", help="A stage of `leco runs`; its beginning will do.")],
+    stage: Annotated[
+        str, typer.Argument(metavar="FINGERPRINT", help="A stage of `leco runs`; a unique prefix is enough.")
+    ],
     output: _Folder,
 ) -> None:
-    """Write the model of any stage as a bundle: a folder with all that is needed to use it."""
-    from leco.experiments.bundling import bundle_stage
+    """Write the model of any stage as a bundle: a folder with everything that is needed to use it."""
+    from leco.experiments.bundles import bundle_stage
     from leco.experiments.remote import Remote, is_url, local_path
     from leco.experiments.store import Store
 
@@ -39,10 +43,10 @@ def bundle(
 
 
 def _whole(start: str, names: list[str], runs: str) -> str:
-    """The one stage whose fingerprint begins so."""
+    """The one stage whose fingerprint has this prefix."""
     found = [name for name in names if name.startswith(start)]
     if len(found) != 1:
-        problem = f"{len(found)} stages begin so" if found else f"there is no such stage{nearest(start, names)}"
+        problem = f"the prefix matches {len(found)} stages" if found else f"no such stage{nearest(start, names)}"
         raise LecoError(f"{runs}: {start}: {problem}; `leco runs {runs}` lists them")
     return found[0]
 
@@ -55,43 +59,39 @@ def upgrade(
     output: _Folder,
 ) -> None:
     """Make a model for a new version: at once as good as before at the old ones, and a start for training."""
-    from leco.model.bundle import check_target, read_bundle, write_bundle
-    from leco.model.upgrade import upgrade as upgraded
-    from leco.ontology.ontology import Ontology
+    from leco.model.bundle import check_target
+    from leco.model.model import load
 
-    found = read_bundle(bundle)
-    check_target(output, found.description.task, bundle)
-    history = Ontology.load(ontology)
-    description, network = upgraded(found, history)
-    write_bundle(output, description, history, network.state_dict(), found.metrics)
-    old, new = found.description.newest, description.newest
+    model = load(bundle)
+    check_target(output, model.description.task, bundle)
+    newer = model.upgrade(ontology)
+    newer.save(output)
+    history, old, new = newer.ontology, model.description.newest, newer.description.newest
     typer.echo(f"from {old} ({len(history[old]):,} classes) to {new} ({len(history[new]):,} classes)")
     for change in history.changes(old, new):
         if change.kind in ("merged", "redrawn", "removed", "ignored"):
             which = ", ".join(change.old) or ", ".join(change.new)
-            typer.echo(f"note: {change.kind}: {which}: answers in {old} change there")
+            typer.echo(f"note: {change.kind}: {which}: predictions at {old} change there")
     typer.echo(f"bundle: {output}; train it with: leco run experiment.yaml --start {output}")
 
 
 def export(
     bundle: BundleFolder,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write, such as model.onnx.")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, which is the only format so far.")] = True,
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
 ) -> None:
     """Write a model as one file that servers run without leco; checked against torch before it is written."""
     if output.suffix != ".onnx":
-        raise LecoError(f"{output}: the ending says which format is meant; valid: '.onnx'")
+        raise LecoError(f"{output}: the suffix must be .onnx, the only format")
 
-    from leco.io import write_bytes
-    from leco.model.bundle import read_bundle
-    from leco.model.onnx import export_onnx, input_shape, output_names
+    from leco.model.model import load
+    from leco.model.onnx import input_shape, output_names
 
-    found = read_bundle(bundle)
+    model = load(bundle)
     if bundle.resolve() in output.resolve().parents:
-        raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
-    content, difference = export_onnx(found)
-    write_bytes(output, content)
-    shape = " x ".join(map(str, input_shape(found.description)))
-    typer.echo(f"{output}: {len(content) / 1e6:.1f} MB; takes `input`, n x {shape}")
-    typer.echo(f"gives {', '.join(output_names(found.description))}")
+        raise LecoError(f"{output}: is inside the bundle; choose another place")
+    difference = model.export(output)
+    shape = " x ".join(map(str, input_shape(model.description)))
+    typer.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB; takes `input`, n x {shape}")
+    typer.echo(f"returns {', '.join(output_names(model.description))}")
     typer.echo(f"onnxruntime and torch differ by at most {difference:.1g} on random inputs")

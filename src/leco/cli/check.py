@@ -11,7 +11,8 @@ from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.experiments.check import Checked, Finding
+    from leco.dataset.check import Finding
+    from leco.experiments.check import CheckedExperiment
     from leco.experiments.timing import Estimate
 
 _MOST = 30  # findings of a kind that are printed; --json has all
@@ -22,7 +23,7 @@ def check(
         Path, typer.Argument(metavar="FILE", help="An experiment.yaml.", show_default=False, readable=False)
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
     ] = None,
     start: Annotated[
         Path | None, typer.Option(help="As of `leco run`: a bundle to start from.", show_default=False)
@@ -38,11 +39,11 @@ def check(
 
     The exit code is 2 if there is a problem, and 0 if there are only warnings.
     """
-    from leco.cli.terminal import ticking
-    from leco.experiments.check import LOOKED_INTO
+    from leco.dataset.check import LOOKED_INTO
     from leco.experiments.check import check as look
+    from leco.progress import progress_bar
 
-    with ticking("reading files") as tick:
+    with progress_bar("reading files") as tick:
         found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick, start)
     measured = _estimate(found, device) if timing and not found.problems else None
     if as_json:
@@ -56,19 +57,19 @@ def check(
     typer.echo("ok")
 
 
-def _estimate(found: "Checked", device: str) -> "Estimate | None":
+def _estimate(found: "CheckedExperiment", device: str) -> "Estimate | None":
     from leco.experiments.timing import estimate
 
-    if found.plan is None or found.material is None or found.reading is None:
+    if found.plan is None or found.periods is None or found.reading is None:
         return None
     try:
-        return estimate(found.plan, found.material, found.reading, device)
+        return estimate(found.plan, found.periods, found.reading, device)
     except LecoError as error:
         found.say(found.warnings, "experiment", f"the first steps could not be made: {error}")
         return None
 
 
-def _print(found: "Checked", measured: "Estimate | None") -> None:
+def _print(found: "CheckedExperiment", measured: "Estimate | None") -> None:
     from leco.cli.data import print_classes
     from leco.data.manifest.checks import SPLITS
     from leco.experiments.check import planned
@@ -85,7 +86,7 @@ def _print(found: "Checked", measured: "Estimate | None") -> None:
     _print_findings("warning", found.warnings)
 
 
-def _print_plan(found: "Checked", rows: list[dict[str, Any]], measured: "Estimate | None") -> None:
+def _print_plan(found: "CheckedExperiment", rows: list[dict[str, Any]], measured: "Estimate | None") -> None:
     assert found.plan is not None
     times = [duration(measured.stages[stage]) if measured else "-" for stage in found.plan.stages]
     columns = ("stage", "version", "new", "history", "validation", "test")
@@ -121,7 +122,7 @@ def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> 
         typer.echo(f"… and {len(findings) - _MOST:,} more; --json lists all", err=err)
 
 
-def _as_data(found: "Checked", measured: "Estimate | None") -> dict[str, Any]:
+def _as_data(found: "CheckedExperiment", measured: "Estimate | None") -> dict[str, Any]:
     from dataclasses import asdict
 
     from leco.experiments.check import planned

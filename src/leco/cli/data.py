@@ -1,37 +1,40 @@
 """`leco data`: list, show, split, fetch, check."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leco.cli.terminal import print_table, ticking
+from leco.cli.terminal import print_table
 from leco.errors import LecoError
+from leco.progress import progress_bar
 
 if TYPE_CHECKING:
+    from leco.data.manifest.decode import MaskCounts
     from leco.data.manifest.manifest import Manifest
-    from leco.data.manifest.problems import Problems
-    from leco.data.masks import MaskCounts
     from leco.ontology.ontology import Ontology
 
 
-app = typer.Typer(help="Look at benchmarks and check your own data.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Show benchmarks and check your own data.", no_args_is_help=True, rich_markup_mode=None)
 
 _TASKS = {"classification": "images", "features": "features", "segmentation": "masks"}
+_MOST_CLASSES = 40
 
-Name = Annotated[str, typer.Argument(help="A benchmark of `leco data list`.", show_default=False)]
-Root = Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**62, help="Which of the random splits.")]
-Size = Annotated[int | None, typer.Option(min=1, help="Samples per period, if not the benchmark's own.")]
+Name = Annotated[str, typer.Argument(help="A benchmark; `leco data list` lists them.", show_default=False)]
+Root = Annotated[Path, typer.Option("--data", help="Folder of the datasets.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**62, help="Seed of the random split.")]
+Size = Annotated[int | None, typer.Option(min=1, help="Samples per period.", show_default="that of the benchmark")]
 
 
 @app.command("list")
 def list_benchmarks() -> None:
-    """List the benchmarks, and what data they need."""
-    from leco.data.benchmarks import NAMES
+    """List the benchmarks and the data they need."""
+    from leco.data.benchmarks import BENCHMARKS
 
-    rows = [[r.name, _TASKS[r.task], " -> ".join(map(str, r.classes)), f"{r.size:,}", r.needs] for r in NAMES.values()]
+    rows = [
+        [r.name, _TASKS.get(r.modality, r.modality), " -> ".join(map(str, r.classes)), f"{r.size:,}", r.needs]
+        for r in BENCHMARKS.values()
+    ]
     print_table(["benchmark", "task", "classes", "per period", "needs"], rows, right=(3,))
 
 
@@ -42,19 +45,21 @@ def show(
     seed: Seed = 0,
     size: Size = None,
     split_file: Annotated[
-        Path | None, typer.Option("--split", help="An index file of `leco data split`, in place of a seed.")
+        Path | None, typer.Option("--split", help="An index file of `leco data split`, instead of a seed.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path(),
 ) -> None:
-    """Show a benchmark: its periods, its classes, some samples and the long tail."""
+    """Show a benchmark: its periods and classes, some samples, and the class frequencies."""
     from leco.data.benchmarks import load
     from leco.data.pictures import class_counts, long_tail, samples_sheet
 
     if not output.is_dir():
-        raise LecoError(f"{output}: there is no such folder")
+        raise LecoError(f"{output}: no such folder")
     benchmark = load(name, data, size)
     split = benchmark.stored_split(split_file) if split_file else benchmark.split(seed)
-    typer.echo(f"{benchmark.name}: {benchmark.recipe.task}, {len(benchmark.pool):,} samples in the pool, ", nl=False)
+    typer.echo(
+        f"{benchmark.name}: {benchmark.recipe.modality}, {len(benchmark.pool):,} samples in the pool, ", nl=False
+    )
     typer.echo(f"{len(benchmark.test):,} for testing; seed {split.seed}, split {split.fingerprint}")
     rows = []
     counts_of_periods = class_counts(benchmark, split)
@@ -66,8 +71,8 @@ def show(
         rows.append([f"TP{number}", version.name, str(len(version)), sizes, *spread, str(absent)])
     headings = ["period", "version", "classes", "train + val", "fewest", "median", "most", "absent"]
     print_table(headings, rows, right=(2, 3, 4, 5, 6, 7))
-    unit = "pixels" if benchmark.recipe.task == "segmentation" else "samples"
-    typer.echo(f"fewest, median, most: training {unit} of a class; absent: classes without any")
+    unit = "pixels" if benchmark.recipe.modality == "segmentation" else "samples"
+    typer.echo(f"fewest, median, most: training {unit} per class; absent: classes without any")
     pictures = {"samples": samples_sheet(benchmark, split), "classes": long_tail(benchmark, counts_of_periods)}
     for kind, picture in pictures.items():
         if picture is not None:
@@ -78,12 +83,12 @@ def show(
 @app.command()
 def split(
     name: Name,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The index file to write (.json).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Index file to write (.json).")],
     data: Root = Path("data"),
     seed: Seed = 0,
     size: Size = None,
 ) -> None:
-    """Write down which samples each period has, for others to use the very same."""
+    """Write an index file of the samples of each period, to reproduce a split."""
     from leco.data.benchmarks import load
 
     made = load(name, data, size).split(seed)
@@ -93,14 +98,17 @@ def split(
 
 @app.command()
 def fetch(name: Name, data: Root = Path("data")) -> None:
-    """Download the data of a benchmark, where its owner allows that, and check them."""
+    """Download and verify the data of a benchmark, if its owner allows that."""
     from leco.data.benchmarks import recipe
 
     found = recipe(name)
     if found.fetch is None:
-        how = "nothing has to be" if found.needs == "nothing" else f"`leco data show {name}` says how to get it"
-        raise LecoError(f"{found.name} cannot be fetched: it needs {found.needs}; {how}")
-    typer.echo(f"{found.needs} is in {found.fetch(data)}, checked")
+        if found.needs == "nothing":
+            raise LecoError(f"{found.name} needs no data, so there is nothing to fetch")
+        raise LecoError(
+            f"{found.name} cannot be fetched: it needs {found.needs}; `leco data show {name}` says how to get it"
+        )
+    typer.echo(f"{found.needs} is in {found.fetch(data)} and was verified")
 
 
 @app.command()
@@ -108,30 +116,26 @@ def check(
     manifest: Annotated[
         Path, typer.Argument(help="A manifest (.csv, .jsonl, .parquet), or a folder VERSION/CLASS/*.", readable=False)
     ],
-    ontology: Annotated[Path, typer.Option(help="The ontology its labels are of.", readable=False)],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out and count them.")] = False,
-    decode: Annotated[bool, typer.Option(help="Decode every image: slower, but finds broken ones.")] = True,
-    root: Annotated[Path | None, typer.Option(help="Folder that paths are relative to, if not the manifest's.")] = None,
+    ontology: Annotated[Path, typer.Option(help="The ontology of its labels.", readable=False)],
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Drop rows with a problem instead of failing.")] = False,
+    decode: Annotated[bool, typer.Option(help="Decode every file, which is slower but finds broken ones.")] = True,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder that paths are relative to.", show_default="that of the manifest")
+    ] = None,
 ) -> None:
-    """Check a manifest of your own data: every problem at once."""
-    pass
-
-    check_manifest(manifest, ontology, skip_bad, decode, root)
-
-
-_MOST_CLASSES = 40
-
-
-def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool, root: Path | None = None) -> None:
-    """Check a manifest, or a folder of images per version and class; list every problem at once."""
+    """Check a manifest of your own data and list all problems at once."""
     import numpy as np
 
+    from leco.data.importers.folders import image_folder
     from leco.data.manifest.checks import SPLITS
+    from leco.data.manifest.manifest import read_manifest
     from leco.ontology.ontology import Ontology
 
     history = Ontology.load(ontology)
     try:
-        found, problems = _read(manifest, history, skip_bad, decode, root)
+        source = image_folder(manifest, history) if manifest.is_dir() else manifest
+        with progress_bar("reading files") as tick:
+            found, problems = read_manifest(source, history, root=root, decode=decode, skip_bad=skip_bad, tick=tick)
     except LecoError as error:
         headline, *lines = str(error).split("\n")
         for line in lines:
@@ -139,14 +143,14 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
         raise LecoError(headline) from None
     if len(problems):
         typer.echo(str(problems))
-        typer.echo(f"left out {problems.dropped:,} of {problems.rows:,} rows\n")
+        typer.echo(f"dropped {problems.dropped:,} of {problems.rows:,} rows\n")
     sizes = {split: int((found.split == split).sum()) for split in SPLITS}
     inside = ", ".join(f"{size:,} {split}" for split, size in sizes.items() if size)
     kind = "images" if found.kind == "image" else "feature vectors"
     typer.echo(f"{manifest}: {len(found):,} samples ({kind}): {inside}")
     labelled, none = found.labelled(), np.zeros(len(found), dtype=bool)
-    anyhow, newest = sum(labelled.values(), none), labelled.get(history.newest.name, none)
-    typer.echo(f"{int((~anyhow).sum()):,} without a label; {_periods(found)}\n")
+    any_label, newest = sum(labelled.values(), none), labelled.get(history.newest.name, none)
+    typer.echo(f"{int((~any_label).sum()):,} without a label; {_periods(found)}\n")
     versions = {**found.labels, **found.masks}
     if versions:
         rows = [_summary(found, history, version, split) for version in versions for split in SPLITS if sizes[split]]
@@ -155,23 +159,12 @@ def check_manifest(manifest: Path, ontology: Path, skip_bad: bool, decode: bool,
     if found.labels:
         print_classes(found, history)
     for split in ("val", "test"):
-        older = int(((found.split == split) & anyhow & ~newest).sum())
+        older = int(((found.split == split) & any_label & ~newest).sum())
         if older:
             typer.echo(
-                f"note: {older:,} {split} samples have no label of {history.newest.name}, so cannot be scored there"
+                f"note: {older:,} {split} samples have no label of {history.newest.name} and cannot be scored there"
             )
-    typer.echo("ok" if decode else "ok, as far as can be seen without decoding the files")
-
-
-def _read(
-    manifest: Path, ontology: "Ontology", skip_bad: bool, decode: bool, root: Path | None
-) -> "tuple[Manifest, Problems]":
-    from leco.data.importers.folders import image_folder
-    from leco.data.manifest.manifest import read_manifest
-
-    read = image_folder if manifest.is_dir() else partial(read_manifest, root=root)
-    with ticking("reading files") as tick:
-        return read(manifest, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
+    typer.echo("ok" if decode else "ok, but no file was decoded")
 
 
 def _periods(manifest: "Manifest") -> str:
@@ -185,7 +178,7 @@ def _periods(manifest: "Manifest") -> str:
 
 
 def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: str) -> list[str]:
-    """How many labels of a version a split has, and how unevenly."""
+    """Return a row of the table: the number of labels of a version in a split, and the extreme classes."""
     chosen = manifest.split == split
     if manifest.masks:
         number = sum(bool(mask) for mask, wanted in zip(manifest.masks[version], chosen, strict=True) if wanted)
@@ -201,9 +194,9 @@ def _summary(manifest: "Manifest", ontology: "Ontology", version: str, split: st
 
 
 def print_classes(manifest: "Manifest", ontology: "Ontology", masks: "MaskCounts | None" = None) -> None:
-    """Print how often each class was labelled; of many classes, those with the fewest labels, which need a look.
+    """Print the number of labels of each class; of many classes, those with the fewest labels.
 
-    Of masks, that is how many images show a class, and how many pixels it has in all of them.
+    For masks, print the number of images that show a class, and of its pixels.
     """
     from leco.data.manifest.checks import SPLITS
 
@@ -221,6 +214,6 @@ def print_classes(manifest: "Manifest", ontology: "Ontology", masks: "MaskCounts
         headings = [f"class of {version}", *splits, *(["pixels"] if masks else [])]
         print_table(headings, rows, right=tuple(range(1, len(headings))))
         if len(known) > _MOST_CLASSES:
-            typer.echo(f"the {_MOST_CLASSES} classes of {version} with the fewest labels, of {len(known):,}\n")
+            typer.echo(f"the {_MOST_CLASSES} of {len(known):,} classes of {version} with the fewest labels\n")
     if masks:
         typer.echo(f"{', '.join(splits)}: images that show the class{masks.note}\n")

@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import progress as bars
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from leco.cli.run import pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
-from leco.experiments.grid import Progress
-from leco.experiments.remote import is_url, local_path
-from leco.experiments.stages import Stage
-from leco.experiments.store import Store
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from leco.experiments.experiment import Experiment
+    from leco.experiments.grid import Progress
+    from leco.experiments.stages import Stage
+    from leco.experiments.store import Store
 
 
 _MOST_FAILURES = 10  # that are listed
@@ -45,7 +41,7 @@ def grid(
         bool, typer.Option("--head-start", help="Classes begin as the class they came from, in all of them.")
     ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
     ] = None,
     engine: Annotated[
         str, typer.Option(help="local, or ray: a cluster (RAY_ADDRESS), or one on this machine.")
@@ -64,9 +60,8 @@ def grid(
 
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
-    pass
-    from leco.experiments.grid import Graph, cores, engine_of, material_of
-    from leco.experiments.networks import build_network
+    from leco.experiments.grid import Graph, cores, engine_of, shared_periods
+    from leco.experiments.run import build_network
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
@@ -74,11 +69,11 @@ def grid(
     wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
-    build_network(first, material_of(wanted[0], data), pretrained=False)  # refuses a model that will not do
+    build_network(first, shared_periods(wanted[0], data))  # refuses a backbone that does not take such inputs
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
-        f"{len(graph.stages):,} distinct, {len(graph.stages) - len(missing):,} there, {len(missing):,} to train"
+        f"{len(graph.stages):,} distinct, {len(graph.stages) - len(missing):,} done, {len(missing):,} to train"
     )
     if dry_run or not missing:
         return
@@ -86,14 +81,16 @@ def grid(
     try:
         final = watch(run_all(graph, data, runs, jobs or cores(), device), len(missing), runs)
     except KeyboardInterrupt:
-        typer.echo("\nstopped; the same command goes on with what is missing", err=True)
+        typer.echo("\nstopped; the same command continues with the stages that are missing", err=True)
         raise
     typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, kept in {runs}/stages")
     if final.failed:
         rows = [[name, str(graph.stages[name]), why] for name, why in list(final.failed.items())[:_MOST_FAILURES]]
         print_table(["stage", "what", "problem"], rows)
         skipped = f"; {len(final.skipped):,} that need them were not tried" if final.skipped else ""
-        raise LecoError(f"{len(final.failed):,} trainings failed{skipped}; mend the cause and run the same command")
+        raise LecoError(
+            f"{len(final.failed):,} trainings failed{skipped}; fix the cause and run the same command again"
+        )
 
 
 def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, str, str]]:
@@ -117,13 +114,13 @@ def _seeds(text: str) -> list[int]:
     found: list[int] = []
     for part in _listed(text):
         if not (match := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
-            raise LecoError(f"--seeds {text}: {part!r} is no seed; say such as 0-4, or 0,3,7")
+            raise LecoError(f"--seeds {text}: {part!r} is not a seed; use a range such as 0-4, or a list such as 0,3,7")
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < first + 1_000:
-            raise LecoError(f"--seeds {text}: {part!r} must go up, and to fewer than 1,000 seeds")
+            raise LecoError(f"--seeds {text}: {part!r} must be an ascending range of fewer than 1,000 seeds")
         found += range(first, last + 1)
     if not found:
-        raise LecoError("--seeds: names none; say such as 0-4, or 0,3,7")
+        raise LecoError("--seeds: is empty; use a range such as 0-4, or a list such as 0,3,7")
     return list(dict.fromkeys(found))
 
 
@@ -144,8 +141,15 @@ def _experiments(
 _MOST_LINES = 16  # of stages that run
 
 
-def watch(states: Iterator[Progress], total: int, runs: str) -> Progress:
+def watch(states: "Iterator[Progress]", total: int, runs: str) -> "Progress":
     """Show how far a grid is, and how much longer it takes, until it ends."""
+    from rich import progress as bars
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    from leco.experiments.remote import is_url, local_path
+    from leco.experiments.store import Store
+
     console = Console(stderr=True)
     state = next(states)
     if not console.is_terminal:
@@ -169,13 +173,16 @@ def watch(states: Iterator[Progress], total: int, runs: str) -> Progress:
     return state
 
 
-def ended(state: Progress) -> int:
+def ended(state: "Progress") -> int:
     """Stages that are done, failed or cannot be tried."""
     return len(state.done) + len(state.failed) + len(state.skipped)
 
 
-def running_table(state: Progress, store: Store | None) -> Table:
+def running_table(state: "Progress", store: "Store | None") -> "Table":
     """The stages that are being trained: what they are, for how long, how far they are, and how good."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table("stage", "seed", "step", "val, %", "time", box=None, header_style="dim")
     for name, since in list(state.running.items())[:_MOST_LINES]:
         stage = state.graph.stages[name]
@@ -184,7 +191,7 @@ def running_table(state: Progress, store: Store | None) -> Table:
     return table
 
 
-def _last_line(stage: Stage, store: Store | None) -> tuple[str, str]:
+def _last_line(stage: "Stage", store: "Store | None") -> tuple[str, str]:
     """The step and score of the last evaluation, if there was one."""
     line: dict[str, Any] = {}
     if store is not None:
@@ -194,8 +201,8 @@ def _last_line(stage: Stage, store: Store | None) -> tuple[str, str]:
         except (OSError, ValueError, IndexError):
             pass  # not begun, or just completed
     score = line.get("score")
-    return f"{line.get('step', 0)}/{stage.training.steps}", "" if score is None else f"{100 * score:.1f}"
+    return f"{line.get('step', 0)}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
 
 
-def _failed(state: Progress) -> str:
+def _failed(state: "Progress") -> str:
     return f", {len(state.failed)} failed" if state.failed else ""

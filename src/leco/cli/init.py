@@ -1,4 +1,4 @@
-"""`leco init`: files to start from, of own data or of a made-up example."""
+"""`leco init`: a new project from own data, or an example."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,47 +6,53 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leco.errors import LecoError
+from leco.errors import LecoError, and_more
 
 if TYPE_CHECKING:
     from leco.experiments.init import Project
     from leco.ontology.guess import GuessedStep
 
-_MOST = 20  # classes that are listed; the file has all
+_MOST = 20  # classes listed; the file has all
 
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="OLD NEW", help="Your data, one per version, oldest first.", show_default=False),
+        typer.Argument(
+            metavar="OLD NEW", help="Your data, one file or folder per version, oldest first.", show_default=False
+        ),
     ] = None,
     from_images: Annotated[
-        bool, typer.Option("--from-images", help="They are folders with a folder per class.")
+        bool, typer.Option("--from-images", help="The data are folders with a folder per class.")
     ] = False,
     from_csv: Annotated[
-        bool, typer.Option("--from-csv", help="They are tables of paths and labels (or one, with a column version).")
+        bool,
+        typer.Option(
+            "--from-csv", help="The data are tables of paths and labels, or one table with a column `version`."
+        ),
     ] = False,
-    from_coco: Annotated[bool, typer.Option("--from-coco", help="They are JSON files as COCO has them.")] = False,
+    from_coco: Annotated[bool, typer.Option("--from-coco", help="The data are COCO JSON files.")] = False,
     from_label_studio: Annotated[
-        bool, typer.Option("--from-label-studio", help="They are exports of Label Studio: JSON or JSON-MIN, choices.")
+        bool,
+        typer.Option("--from-label-studio", help="The data are Label Studio exports of choices, JSON or JSON-MIN."),
     ] = False,
     from_hf: Annotated[
-        bool, typer.Option("--from-hf", help="They are folders that Hugging Face's `save_to_disk` wrote.")
+        bool, typer.Option("--from-hf", help="The data are Hugging Face datasets written by `save_to_disk`.")
     ] = False,
     images: Annotated[
-        Path | None, typer.Option("--images", help="Folder of the images, if they are not beside OLD and NEW.")
+        Path | None, typer.Option("--images", help="Folder of the images.", show_default="that of OLD and NEW")
     ] = None,
-    path_column: Annotated[str | None, typer.Option(help="Column, or key, that names the images.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column, or key, that holds the labels.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="Column or key of the image paths.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column or key of the labels.")] = None,
 ) -> None:
-    """Write ontology.yaml, labels.csv and experiment.yaml into DIR: an example, or a start from your own data.
+    """Write ontology.yaml, labels.csv and experiment.yaml into DIR: an example, or a project with your own data.
 
     leco init DIR
 
     leco init DIR --from-images photos/v1 photos/v2
 
-    Images stay where they are. How classes evolved is guessed where that is sure; what you have to say is listed.
+    Images stay where they are. The history of the classes is guessed where that is safe; the rest is listed for you.
     """
     from leco.data.importers.importer import Options
     from leco.experiments.init import example, from_data
@@ -58,21 +64,21 @@ def init(
     kinds = [kind for kind, given in flags.items() if given]
     if len(kinds) > 1 or bool(kinds) != bool(sources):
         every = ", ".join(f"--from-{kind}" for kind in flags)
-        raise LecoError(f"say what the data are with one of {every}, and name them, oldest version first; or neither")
+        raise LecoError(f"give exactly one of {every} together with the data, oldest version first; or neither")
     if images is not None and (not kinds or kinds == ["images"]):
-        raise LecoError("--images is for files that name images elsewhere; --from-images takes the folders themselves")
+        raise LecoError("--images is only for files that name images; --from-images reads the folders themselves")
     if images is not None and not images.is_dir():
-        raise LecoError(f"{images}: there is no such folder")
+        raise LecoError(f"{images}: no such folder")
     if (path_column or label_column) and (not kinds or kinds[0] in ("images", "coco")):
-        raise LecoError("--path-column and --label-column are for --from-csv, --from-label-studio and --from-hf")
+        raise LecoError("--path-column and --label-column are only for --from-csv, --from-label-studio and --from-hf")
     if kinds:
         made = from_data(folder, kinds[0], sources or [], Options(folder, images, path_column, label_column))
     else:
         made = example(folder)
-    _tell(folder, made)
+    _print_project(folder, made)
 
 
-def _tell(folder: Path, made: "Project") -> None:
+def _print_project(folder: Path, made: "Project") -> None:
     from leco.experiments.init import LEFT_OUT, split_note
 
     source = made.source
@@ -85,32 +91,30 @@ def _tell(folder: Path, made: "Project") -> None:
     for line in source.left_out.summary():
         typer.echo(line)
     if len(source.left_out):
-        typer.echo(f"{folder / LEFT_OUT} lists all that was left out")
+        typer.echo(f"{folder / LEFT_OUT} lists everything that was left out")
     if note := split_note(made):
         typer.echo(note)
     for step in made.steps:
-        _tell_step(step)
+        _print_step(step)
     unclear = any(step.open or step.orphans for step in made.steps)
-    typer.echo(f"{'fill in' if unclear else 'see'} {folder / 'ontology.yaml'}, then:")
+    typer.echo(f"\n{'complete' if unclear else 'check'} {folder / 'ontology.yaml'}, then run:")
     for verb in ("check", "run"):
         typer.echo(f"  leco {verb} {folder / 'experiment.yaml'}")
 
 
-def _tell_step(step: "GuessedStep") -> None:
+def _print_step(step: "GuessedStep") -> None:
     from leco.ontology.guess import suggestion
 
     kept, inferred = f"{len(step.kept):,} kept by name", f"{len(step.inferred):,} inferred"
-    typer.echo(f"\n{step.old} -> {step.new}, classes: {kept}, {inferred}, {len(step.open):,} to be explained")
+    typer.echo(f"\n{step.old} -> {step.new}, classes: {kept}, {inferred}, {len(step.open):,} open")
     _list("", {name: f"{how} (inferred)" for name, how in step.inferred.items()})
     _list("", {name: f"kept by name, but {how}" for name, how in step.doubtful.items()})
     _list(f"not in {step.old}; say what they come from:", {n: suggestion(n, r) for n, r in step.open.items()})
-    _list(f"of {step.old}, nothing comes from them yet:", dict.fromkeys(step.orphans, ""))
+    _list(f"classes of {step.old} that nothing comes from yet:", dict.fromkeys(step.orphans, ""))
 
 
 def _list(heading: str, lines: dict[str, str]) -> None:
     if heading and lines:
         typer.echo(heading)
-    for name, text in list(lines.items())[:_MOST]:
-        typer.echo(f"  {name}: {text}" if text else f"  {name}")
-    if len(lines) > _MOST:
-        typer.echo(f"  … and {len(lines) - _MOST:,} more, in the file")
+    for line in and_more([f"{name}: {text}" if text else name for name, text in lines.items()], _MOST):
+        typer.echo(f"  {line}")

@@ -19,6 +19,7 @@ from leco.cli.predict import predict
 from leco.cli.reports import paper, report
 from leco.cli.run import run
 from leco.errors import LecoError, nearest, printable
+from leco.registry import import_modules
 
 _LONGEST = 1_000  # characters of a message
 
@@ -60,8 +61,13 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Import a module of yours that registers something."),
+    ] = None,
 ) -> None:
     """Options of the command as a whole."""
+    import_modules(modules or [])
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from leco.errors import LecoError, nearest, printable
+from leco.progress import progress_bar
 
 if TYPE_CHECKING:
-    from leco.model.bundle import Bundle
-    from leco.model.predictions import Writer
+    from leco.model.model import Model
 
 _FORMATS = ("csv", "jsonl")
 BundleFolder = Annotated[
@@ -33,143 +33,113 @@ def predict(
         ),
     ],
     version: Annotated[
-        str | None, typer.Option("--version", help="Version to answer in; the newest if not given.", show_default=False)
+        str | None, typer.Option("--version", help="Version to predict; the newest by default.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of likeliest classes.")] = 1,
     back_off: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Answer as finely as this probability allows, in whichever version."),
+        typer.Option(min=0, max=1, help="Predict as fine a class as this probability allows, in whichever version."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--format", help="csv, or jsonl; else as the output ends.", show_default=False)
+        str | None,
+        typer.Option("--format", help="csv or jsonl; by default, as the output's suffix says.", show_default=False),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File, or folder for masks; else the terminal.")
+        Path | None, typer.Option("-o", "--output", help="File, or folder for masks; the terminal by default.")
     ] = None,
     root: Annotated[
-        Path | None, typer.Option(help="Folder that paths are relative to, if not that of the manifest.")
+        Path | None, typer.Option(help="Folder that paths are relative to; the manifest's by default.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,
     device: Device = "auto",
 ) -> None:
-    """Predict: one line for each input, or, in segmentation, one mask.
+    """Predict classes, one line for each input, or masks.
 
-    What cannot be read is told about, and the rest goes on; the exit code is then 2.
+    Inputs that cannot be read are reported and left out; the exit code is then 2.
     """
     if kind is not None and kind not in _FORMATS:
-        raise LecoError(f"--format {kind}: is none{nearest(kind, _FORMATS)}")
+        raise LecoError(f"--format: {kind!r} is not one of {', '.join(_FORMATS)}{nearest(kind, _FORMATS)}")
     if back_off is not None and (version is not None or top > 1):
-        raise LecoError("--back-off chooses the version, and answers with one class: leave --version and --top out")
+        raise LecoError("--back-off chooses the version and gives one class: leave out --version and --top")
 
-    from leco.model.bundle import read_bundle
+    from leco.model.model import load
 
-    found = read_bundle(bundle)
-    chosen = found.ontology[found.description.newest if version is None else version].name
+    model = load(bundle, device=device)
+    modality = model.description.modality
+    chosen = model.ontology[version or model.description.newest]
     if root is not None and not root.is_dir():
-        raise LecoError(f"{root}: there is no such folder")
-    top = min(top, len(found.ontology[chosen]))
+        raise LecoError(f"{root}: no such folder")
+    top = min(top, len(chosen))
     if output is not None:
-        _check_output(output, bundle, inputs, found.description.task)
-    if found.description.task == "segmentation":
+        _check_output(output, bundle, inputs, modality.suffixes)
+    if modality.has_masks:
         if output is None or back_off is not None or top > 1:
-            raise LecoError(f"{bundle}: segments images: say -o FOLDER for the masks, without --top and --back-off")
-        failed, total = _masks(found, inputs, root, chosen, output, device)
+            raise LecoError(f"{bundle}: segments images: pass -o FOLDER for the masks, without --top and --back-off")
+        failed, total = _masks(model, inputs, root, chosen.name, output)
     else:
         kind = kind or _format_of(output)
         shown = output is not None or not sys.stdout.isatty()  # not among the answers
-        with _opened(output) as file, _counting(lambda: _count(found, inputs, root), shown) as advance:
+        with _opened(output) as file, progress_bar("predicting", shown=shown) as tick:
             from leco.model.predictions import Writer
 
             writer = Writer(file, kind, top, back_off is not None)
-            failed, total = _answers(found, inputs, root, chosen, back_off, writer, batch_size, device, advance)
+            count = _count(model, inputs, root) if shown and sys.stderr.isatty() else None
+            failed, total = 0, 0
+            of_version = None if back_off is not None else chosen.name
+            for names, answers, problems in model.answers(
+                inputs, version=of_version, top=top, back_off=back_off, root=root, batch_size=batch_size
+            ):
+                for problem in problems:
+                    _say(problem)
+                if names:
+                    writer.write(names, iter(answers))
+                failed, total = failed + len(problems), total + len(problems) + len(names)
+                tick(total, count)
             if failed == total:
-                problems = "1 problem stands" if failed == 1 else f"{failed:,} problems stand"
-                raise LecoError(f"none of the inputs could be read; {problems} above")
+                raise LecoError("none of the inputs could be read; the problems are listed above")
     if failed:
-        raise LecoError(f"{failed:,} of {total:,} inputs could not be read, and are left out; they are named above")
+        raise LecoError(f"{failed:,} of {total:,} inputs could not be read and are left out; they are listed above")
 
 
 def _format_of(output: Path | None) -> str:
     """The format that an output's ending asks for; the terminal gets CSV."""
     ending = ".csv" if output is None else output.suffix.lower()
     if ending[1:] not in _FORMATS:
-        raise LecoError(f"{output}: the ending is none of {', '.join(_FORMATS)}; change it, or say --format")
+        raise LecoError(f"{output}: its suffix is not one of {', '.join(_FORMATS)}; change it, or pass --format")
     return ending[1:]
 
 
-def _check_output(output: Path, bundle: Path, inputs: list[str], task: str) -> None:
-    """Refuse to write over what is, or could be, read."""
-    from leco.data import images as image_files
-    from leco.data import vectors as vector_files
+def _check_output(output: Path, bundle: Path, inputs: list[str], taken: tuple[str, ...]) -> None:
+    """Refuse to write over a file that is, or could be, read."""
     from leco.data.input_files import Given, given_files
 
     if bundle.resolve() in (output.resolve(), *output.resolve().parents):
-        raise LecoError(f"{output}: is in the bundle, which stays as it is; name another place")
+        raise LecoError(f"{output}: is inside the bundle; choose another place")
     if not output.is_file():
         return
-    taken = vector_files.SUFFIXES if task == "features" else image_files.SUFFIXES
     found = (given.path for given in given_files(inputs, taken) if isinstance(given, Given))
     if output.suffix.lower() in {*taken, ".parquet"} - {".csv"} or output.resolve() in (p.resolve() for p in found):
-        raise LecoError(f"{output}: is one of the inputs, or could be, which are never written over; name another file")
+        raise LecoError(
+            f"{output}: is one of the inputs, or could be one, and inputs are never overwritten; choose another file"
+        )
 
 
-def _answers(
-    bundle: "Bundle",
-    inputs: list[str],
-    root: Path | None,
-    version: str,
-    threshold: float | None,
-    writer: "Writer",
-    batch_size: int,
-    device: str,
-    advance: Callable[[int], object],
-) -> tuple[int, int]:
-    from leco.evaluation.calibration import Reliability
-    from leco.model.inputs import batches
-    from leco.model.predictions import backed_off, ranked
-    from leco.model.predictor import Predictor
-
-    predictor, description = Predictor(bundle, device), bundle.description
-    reliability = Reliability(description.calibration, description.versions, threshold or 0.0)
-    failed, total = 0, 0
-    for batch in batches(inputs, description, batch_size, root):
-        for problem in batch.problems:
-            _tell(problem)
-        if batch.names:
-            probs = predictor.probs(batch.inputs)
-            writer.write(
-                batch.names,
-                ranked(probs, bundle.ontology, version, writer.top)
-                if threshold is None
-                else backed_off(probs, bundle.ontology, threshold, reliability),
-            )
-        failed += len(batch.problems)
-        total += len(batch.problems) + len(batch.names)
-        advance(total)
-    return failed, total
-
-
-def _masks(
-    bundle: "Bundle", inputs: list[str], root: Path | None, version: str, folder: Path, device: str
-) -> tuple[int, int]:
-    from leco.model.masks import write_masks
-    from leco.model.predictor import Predictor
-
-    predictor = Predictor(bundle, device)
+def _masks(model: "Model", inputs: list[str], root: Path | None, version: str, folder: Path) -> tuple[int, int]:
     if folder.exists() and not folder.is_dir():
         raise LecoError(f"{folder}: is a file; masks go into a folder")
     failed, total = 0, 0
-    with _counting(lambda: _count(bundle, inputs, root)) as advance:
-        for problem in write_masks(predictor, inputs, version, folder, root):
+    with progress_bar("predicting") as tick:
+        count = _count(model, inputs, root) if sys.stderr.isatty() else None
+        for problem in model.predict_masks(inputs, folder, version=version, root=root):
             total += 1
             if problem is not None:
                 failed += 1
-                _tell(str(problem))
-            advance(total)
+                _say(str(problem))
+            tick(total, count)
     return failed, total
 
 
-def _tell(problem: str) -> None:
+def _say(problem: str) -> None:
     typer.echo(printable(problem), err=True)
 
 
@@ -188,23 +158,8 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         text.detach()
 
 
-def _count(bundle: "Bundle", inputs: list[str], root: Path | None) -> int | None:
-    """How many images there are; of vectors, nobody knows before they are read."""
-    from leco.model.inputs import image_paths
+def _count(model: "Model", inputs: list[str], root: Path | None) -> int | None:
+    """The number of images; that of vectors is not known before they are read."""
+    from leco.data.inputs import image_paths
 
-    return None if bundle.description.task == "features" else sum(1 for _ in image_paths(inputs, root))
-
-
-@contextmanager
-def _counting(count: Callable[[], int | None], wanted: bool = True) -> Iterator[Callable[[int], object]]:
-    """Show progress where somebody looks at it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal or not wanted:
-        yield lambda done: None
-        return
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("predicting", total=count())
-        yield lambda done: progress.update(task, completed=done)
+    return None if model.description.side is None else sum(1 for _ in image_paths(inputs, root))

@@ -1,6 +1,5 @@
 """`leco run`: train a benchmark, or what an experiment.yaml says, over its periods."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +9,8 @@ from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from leco.dataset import Material
-    from leco.experiments.run import Machine
-    from leco.experiments.stages import Plan, Stage
-    from leco.experiments.store import Store
-    from leco.training.loop import Report
+    from leco.experiments.experiment import Experiment
+    from leco.experiments.train import Run
 
 
 def run(
@@ -25,97 +21,85 @@ def run(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option(help="Such as ce, lpl, joint+pl; lpl+st-hard/cond if not given.", show_default=False)
+        str | None, typer.Option(help="Such as ce, lpl or joint+pl; lpl+st-hard/cond by default.", show_default=False)
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="finetune (if not given), freeze, scratch or lp-ft.", show_default=False)
+        str | None, typer.Option(help="finetune (default), freeze, scratch or lp-ft.", show_default=False)
     ] = None,
     annotation: Annotated[
-        str | None, typer.Option(help="label-new (if not given), relabel-old or all-fine.", show_default=False)
+        str | None, typer.Option(help="label-new (default), relabel-old or all-fine.", show_default=False)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="0 if not given.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="0 by default.", show_default=False)] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="paper (if not given), or small: scaled down for two CPU cores.", show_default=False),
+        typer.Option(help="paper (default), or small: scaled down for two CPU cores.", show_default=False),
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
+    size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[
         str | None,
         typer.Option(help="Of Mapillary: tree (majority parent) or soft (measured shares).", show_default=False),
     ] = None,
     head_start: Annotated[
-        bool, typer.Option("--head-start", help="Classes begin as the class they came from.")
+        bool, typer.Option("--head-start", help="Start each class as the class it came from.")
     ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="A bundle to start from: the model of an older version.", show_default=False)
+        Path | None, typer.Option(help="A bundle to start from: a model of an older version.", show_default=False)
     ] = None,
     bundle: Annotated[
         Path | None,
         typer.Option(
-            help="Where to put the last period's model; in the folder of runs, if not given.", show_default=False
+            help="Folder for the last period's model; one in the folder of runs by default.", show_default=False
         ),
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
-    runs_folder: Annotated[str, typer.Option("--runs", help="Folder that keeps what was trained.")] = "runs",
+    runs_folder: Annotated[str, typer.Option("--runs", help="Folder that keeps everything that was trained.")] = "runs",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trained.")] = False,
+    log: Annotated[
+        list[str] | None, typer.Option(help="A logger besides the store's own metrics: csv or tensorboard.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:
-    """Train over the periods of a benchmark or of own data; what was trained before is taken from the store.
+    """Train over the periods of a benchmark or of own data; stages that were trained before are reused.
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
-    from leco.dataset import make_material
-    from leco.devices import check_shares
-    from leco.experiments.bundling import bundle_place, bundle_stage
     from leco.experiments.experiment import experiment
-    from leco.experiments.networks import build_network
     from leco.experiments.remote import is_url, local_path
-    from leco.experiments.run import Machine, Stopped, stoppable
-    from leco.experiments.stages import choose, plan
+    from leco.experiments.run import Machine, Stopped
     from leco.experiments.store import Store
-    from leco.model.bundle import check_target
+    from leco.experiments.train import Run, leads, stoppable, watching
+    from leco.training.loggers import LOGGERS
 
     if is_url(runs_folder):
-        raise LecoError(f"--runs {runs_folder}: is an address, which `leco grid` can use; say a folder")
-    runs = local_path(runs_folder)
-
+        raise LecoError(f"--runs {runs_folder}: is an address, which only `leco grid` can use; pass a folder")
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
         **{"size": size, "head_start": head_start or None, "transition": transition, "start": start},
     }
+    for name in log or ():
+        LOGGERS[name]  # an unknown one is refused
     wanted = experiment(source, changes, pairs(settings or []))
-    material = make_material(wanted, data)
-    stages, store = plan(wanted, material), Store(runs)
-    build_network(stages.stages[0], material, pretrained=False)  # refuses a model that will not do, before any training
-    check_shares(wanted.training.batch_size)
-    target = bundle or bundle_place(runs, stages.periods[-1][0])
-    check_target(target, material.task, wanted.start)
-    to_do = [stage for stage in stages.stages if store.result(stage.fingerprint) is None]
-    if _leads():
-        _print_plan(wanted, material, stages, to_do)
+    store = Store(local_path(runs_folder))
+    ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle)
+    if leads():
+        _print_plan(wanted, ready)
     if dry_run:
         return
     try:
-        with stoppable() as stop:
-            _train(stages, material, store, Machine(device, workers, stop, _say))
+        with stoppable() as stop, watching() as watch:
+            ready.train(Machine(device, workers, tuple(log or ()), stop, say=_say), watch)
     except KeyboardInterrupt as reason:
         saved = " and saved" if isinstance(reason, Stopped) else ""
-        if _leads():
-            typer.echo(f"\nstopped{saved}; the same command goes on from the last checkpoint", err=True)
+        if leads():
+            typer.echo(f"\nstopped{saved}; the same command continues from the last checkpoint", err=True)
         raise
-    if _leads():
-        _print_results(stages, store, material.metric)
-        bundle_stage(store, choose(stages.periods[-1], store).fingerprint, target)
-        typer.echo(f"bundle: {target}")
-
-
-def _leads() -> bool:
-    """Whether this is the one process of `torchrun` that prints."""
-    return int(os.environ.get("RANK", "0")) == 0
+    if leads():
+        _print_results(ready)
+        typer.echo(f"bundle: {ready.target}")
 
 
 def pairs(settings: list[str]) -> dict[str, str]:
@@ -123,74 +107,49 @@ def pairs(settings: list[str]) -> dict[str, str]:
     found = [setting.partition("=") for setting in settings]
     for key, equals, value in found:
         if not (key and equals and value):
-            raise LecoError(f"--set {key}{equals}{value}: say KEY=VALUE, such as training.steps=500")
+            raise LecoError(f"--set {key}{equals}{value}: use KEY=VALUE, such as training.batches.steps=500")
     keys = [key for key, _, _ in found]
     for key in keys:
         if keys.count(key) > 1:
-            raise LecoError(f"--set {key}: is given {keys.count(key)} times; say it once")
+            raise LecoError(f"--set {key}: is given {keys.count(key)} times; give it once")
     return {key: value for key, _, value in found}
 
 
-def _print_plan(wanted: Any, material: "Material", stages: "Plan", to_do: "list[Stage]") -> None:
-    training = wanted.training
-    typer.echo(f"{material.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
-    budget = {"small": "small budget, scaled down: ", "paper": ""}[wanted.budget]
-    typer.echo(f"{budget}{training.model}, {training.steps:,} steps of {training.batch_size} a stage")
-    if wanted.data is not None and material.task == "classification" and wanted.start is None:
-        typer.echo(f"{training.model} begins with {_beginning(training.model, training.pretrained)}")
+def _print_plan(wanted: "Experiment", ready: "Run") -> None:
+    training, periods, stages = wanted.training, ready.periods, ready.plan
+    typer.echo(f"{periods.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
+    scaled_down = "small budget, scaled down: " if wanted.budget == "small" else ""
+    batches, network = training.batches, training.network
+    typer.echo(f"{scaled_down}{network.backbone}, {batches.steps:,} steps of {batches.size} a stage")
+    if wanted.data is not None and periods.modality.name == "classification" and wanted.start is None:
+        typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.pretrained)}")
     last = stages.periods[-1][0]
     if str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: there is no history to pseudo-label")
+    to_do = ready.to_do
     for stage in stages.stages:
-        typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'there'}  {stage}")
-    steps = training.steps * len(to_do)
-    typer.echo(
-        f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * training.batch_size:,} images"
-    )
+        typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {stage}")
+    steps = batches.steps * len(to_do)
+    typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * batches.size:,} samples")
 
 
-def _beginning(model: str, pretrained: bool) -> str:
+def _weights(backbone: str, pretrained: bool) -> str:
     from leco.models.backbones import cached_weights, has_weights
 
     if pretrained:
-        return "its pretrained weights" + ("" if cached_weights(model) else ", which are fetched")
-    fetch = (
-        "; `--set training.pretrained=true` fetches pretrained ones, which is far better" if has_weights(model) else ""
-    )
-    return f"random weights{fetch}"
+        return "its pretrained weights" + ("" if cached_weights(backbone) else ", which are downloaded")
+    download = "; `--set training.network.pretrained=true` downloads pretrained ones, which are far better"
+    return f"random weights{download if has_weights(backbone) else ''}"
 
 
 def _say(problem: str) -> None:
     typer.echo(problem, err=True)
 
 
-def _train(stages: "Plan", material: "Material", store: "Store", machine: "Machine") -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from leco.experiments.run import run_stage
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not (console.is_terminal and _leads())) as progress:
-        for stage in stages.stages:  # all of them: every process must ask for the same
-            task = progress.add_task(str(stage), total=stage.training.steps)
-
-            def watch(stage: "Stage", report: "Report", task: Any = task) -> None:
-                losses = " ".join(f"{name} {loss:.2f}" for name, loss in report.losses.items())
-                speed = f"lr {report.learning_rate:.2g}, {report.images_per_second:,.0f} images/s"
-                progress.update(task, completed=report.step, description=f"{stage}: {losses}, {speed}")
-                if report.means and not console.is_terminal:
-                    score = "" if report.score is None else f", val {100 * report.score:.1f} %"
-                    typer.echo(f"{stage}: step {report.step:,} of {stage.training.steps:,}: {losses}{score}", err=True)
-
-            run_stage(stage, material, store, machine, watch, stages.may_diverge(stage))
-            progress.update(task, completed=stage.training.steps)
-
-
-def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
+def _print_results(ready: "Run") -> None:
     from leco.experiments.stages import choose
 
+    stages, store, metric = ready.plan, ready.store, ready.periods.modality.metric
     chosen = {choose(candidates, store) for candidates in stages.periods}
     asked_for = {stage for candidates in stages.periods for stage in candidates}
     rows = []
@@ -205,7 +164,7 @@ def _print_results(stages: "Plan", store: "Store", metric: str) -> None:
         rows.append([name, stage.version, *values, older or "-", took])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
     meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
-    typer.echo(f"val, test: {meaning} in %, of the step that was best on val; at older: test, there")
+    typer.echo(f"val, test: {meaning} in %, at the step that was best on val; at older: test at older versions")
     if any(row[0].endswith("*") for row in rows):
-        typer.echo("*: what was asked for, in each period; of several learning rates, the best on val")
+        typer.echo("*: the stage that was asked for in each period; of several learning rates, the best on val")
     typer.echo(f"kept in {store.stages}")

@@ -1,27 +1,12 @@
-"""A bar that shows how far something is, on a terminal."""
+"""Tables on a terminal."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def ticking(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is to be called with how much is done, and how much there is."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-
-        def tick(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield tick
+from leco.errors import and_more
 
 
-def print_table(headings: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> None:
-    """Print a table that shows names as they are: no markup, no emoji."""
+def print_table(
+    headings: list[str], rows: list[list[str]], right: tuple[int, ...] = (), most: int | None = None, hint: str = ""
+) -> None:
+    """Print a table, names verbatim: no markup, no emoji; of more than `most` rows, the first, and how to see all."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -29,6 +14,10 @@ def print_table(headings: list[str], rows: list[list[str]], right: tuple[int, ..
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=not number)
-    for row in rows:
+    shown = rows if most is None else rows[:most]
+    for row in shown:
         table.add_row(*row)
-    Console(markup=False, highlight=False, emoji=False).print(table)
+    console = Console(markup=False, highlight=False, emoji=False)
+    console.print(table)
+    for line in and_more(rows, len(shown))[len(shown) :]:
+        console.print(f"{line}{hint}", soft_wrap=True)

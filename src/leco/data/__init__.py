@@ -1,3 +1,3 @@
-"""From files on disk to endless batches: manifests, benchmarks, periods, streams and views."""
+"""From files to endless batches: manifests, importers, benchmarks, periods, batches and views."""
 
 UNTESTED = "-plan"  # suffix of fingerprints of data whose test split was left out; reports skip them

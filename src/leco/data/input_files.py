@@ -1,4 +1,4 @@
-"""Files as people name them on a command line: files, folders with all that is below them, and patterns."""
+"""Input files on the command line: files, folders and glob patterns."""
 
 import glob
 import os
@@ -11,22 +11,22 @@ from leco.errors import LecoError
 
 @dataclass(frozen=True)
 class Given:
-    """A file, and what it is called below the folder or the pattern that it was named by."""
+    """A file, and its path relative to the folder or pattern that it was found by."""
 
     path: Path
     name: str
 
 
 def given_files(arguments: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[Given | LecoError]:
-    """Find files, one at a time, in a fixed order; an argument that names none gives an error.
+    """Yield the files that arguments name, in a fixed order; an argument that matches nothing yields an error.
 
-    Below a folder, or for a pattern, files with one of the `suffixes` count, and hidden ones do not; a file that is
-    named counts anyhow.
+    Folders and patterns match files with one of the `suffixes`, but not hidden ones; a file named explicitly may have
+    any suffix.
     """
     for argument in arguments:
         path, nothing = Path(argument), True
-        if not argument:  # which Python takes for the folder we are in
-            yield LecoError("an input has no name; is a variable empty?")
+        if not argument:  # which would be the current folder
+            yield LecoError("an input is empty; is a shell variable unset?")
             continue
         for found in _below(path, suffixes) if path.is_dir() else _matches(argument, path, suffixes):
             nothing = False
@@ -55,9 +55,9 @@ def _matches(argument: str, path: Path, suffixes: tuple[str, ...]) -> Iterator[G
 
 
 def _why_nothing(argument: str, path: Path, suffixes: tuple[str, ...]) -> str:
-    kinds = f"files that end in {', '.join(suffixes)}"
+    kinds = f"files with the suffix {', '.join(suffixes)}"
     if path.is_dir():
-        return f"holds no {kinds}"
+        return f"has no {kinds}"
     if path.exists():
-        return "is not an ordinary file"
-    return f"matches no {kinds}" if glob.has_magic(argument) else "there is no such file"
+        return "not a regular file"
+    return f"matches no {kinds}" if glob.has_magic(argument) else "no such file"

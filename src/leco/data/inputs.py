@@ -19,8 +19,8 @@ from leco.data import vectors as vector_files
 from leco.data.images import middle_square
 from leco.data.input_files import Given, given_files
 from leco.data.manifest.checks import look, normalise
-from leco.data.manifest.problems import Fault, Problem
-from leco.data.manifest.table import ENDINGS, stream_cells
+from leco.data.manifest.table import SUFFIXES as TABLES
+from leco.data.manifest.table import Fault, Problem, stream_cells
 from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
 
@@ -92,7 +92,7 @@ def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[
 
 
 def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS and path.is_file()
+    return path.suffix.lower() in TABLES and path.is_file()
 
 
 def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
@@ -109,7 +109,7 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
         if isinstance(cell, Problem):
             yield LecoError(f"{path}: {cell}")
             continue
-        row, value = cell
+        row, (value,) = cell
         if hash(value) in recent or hash(value) in older:
             continue
         if len(recent) == _REMEMBERED:

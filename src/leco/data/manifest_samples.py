@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data.images import letterbox, letterbox_mask, letterbox_size, middle_square
+from leco.data.manifest import decode
 from leco.data.manifest.manifest import Manifest
 from leco.data.masks import decode_mask
 from leco.data.periods import Annotated, Part, deal, seeded
@@ -18,13 +19,18 @@ from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 
-_IN_MEMORY = 1_000_000_000  # bytes of images that are worth keeping decoded
 
+def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256, in_memory: int = decode.IN_MEMORY) -> Samples:
+    """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once.
 
-def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256) -> Samples:
-    """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once."""
+    Images that were decoded when the manifest was read are not decoded again.
+    """
     lazy = lazy_samples(manifest, ontology, side)
-    if not fits_memory(manifest, ontology, side):
+    if (decoded := _decoded(manifest, ontology, side)) is not None:
+        masks: dict[str, Column] = {name: InMemory(labels) for name, labels in decoded.masks.items()}
+        sizes = None if decoded.sizes is None else InMemory(decoded.sizes)
+        return Samples(InMemory(decoded.images), masks or lazy.labels, sizes, keeps_labels=True)
+    if not fits_memory(manifest, ontology, side, in_memory):
         return lazy
     labels = {version: _held(column) for version, column in lazy.labels.items()}
     return Samples(_held(lazy.inputs), labels, None if lazy.sizes is None else _held(lazy.sizes), keeps_labels=True)
@@ -41,11 +47,20 @@ def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
     return Samples(_few(lazy.inputs, chosen), labels, sizes, keeps_labels=True)
 
 
-def fits_memory(manifest: Manifest, ontology: Ontology, side: int) -> bool:
+def _decoded(manifest: Manifest, ontology: Ontology, side: int) -> decode.Decoded | None:
+    """The decoded images of a manifest, if they are there and as `lazy_samples` would read them."""
+    decoded = manifest.decoded
+    if decoded is None or decoded.side != side or bool(manifest.masks) != (decoded.sizes is not None):
+        return None
+    same = not manifest.masks or list(decoded.masks) == [version.name for version in ontology.versions]
+    return decoded if same else None
+
+
+def fits_memory(manifest: Manifest, ontology: Ontology, side: int, limit: int = decode.IN_MEMORY) -> bool:
     """Whether all images, decoded, are small enough to be kept; test samples do not count, if there are others."""
-    of_pixel = 3 + 2 * len(ontology.versions) if manifest.masks else 3
+    versions = len(ontology.versions) if manifest.masks else 0
     count = int((manifest.split != "test").sum()) or len(manifest)
-    return manifest.kind == "features" or count * side * side * of_pixel <= _IN_MEMORY
+    return manifest.kind == "features" or decode.fits_memory(count, side, versions, limit)
 
 
 def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:

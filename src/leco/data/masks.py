@@ -1,123 +1,250 @@
-"""Masks of a manifest: pixel values are class indices of their version, the largest value means no label."""
+"""Label maps: images with one channel whose pixel values are classes."""
 
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from leco.data.manifest.checks import SPLITS, impossible, impossible_classes
-from leco.data.manifest.problems import Fault
-from leco.ontology.masks import read_mask
-from leco.ontology.ontology import Ontology
-from leco.ontology.version import NO_LABEL, Version
+from leco.data.images import opened
+from leco.data.manifest.table import read_cells
+from leco.errors import LecoError
+from leco.io import read_json
+from leco.ontology.inference import CoLabels
+from leco.ontology.schema import name_problem
+from leco.ontology.version import NO_LABEL
 
-if TYPE_CHECKING:
-    from leco.data.manifest.manifest import Manifest
-
-
-_VALUES = 65_536  # of a 16-bit mask
+_SUFFIXES = {".png", ".tif", ".tiff", ".bmp"}  # lossless ones
+_FORMATS = ("PNG", "TIFF", "BMP")
+_ONE_CHANNEL = {"1", "L", "P", "I", "I;16", "I;16L", "I;16B"}
+_LARGEST_VALUE = 65_535  # of a 16-bit mask
+_LARGEST_LIST = 10_000_000  # bytes of a class list in JSON
+_NO_CLASS = -2
 MOST_IN_BYTES = 255  # classes; the value 255 means no label
+
+Mask = NDArray[np.integer[Any]]
+
+
+def read_mask(path: Path) -> Mask:
+    """Read the pixel values of a mask, (height, width)."""
+    with opened(path, _FORMATS, _unfit) as image:
+        pixels = np.asarray(image)
+        return pixels.astype(np.uint8) if pixels.dtype == bool else pixels
+
+
+def _unfit(image: Any) -> str:
+    """Return why an image cannot be a mask, or ""."""
+    tags = getattr(image, "tag_v2", {})
+    bits = {"L;2": 2, "L;4": 4}.get(str(image.tile[0].args) if image.tile else "") or max(tags.get(258, (8,)))
+    found = ""
+    if image.mode not in _ONE_CHANNEL:
+        found = f"a {image.mode} image"
+    elif getattr(image, "n_frames", 1) > 1:
+        found = "several images"
+    # Pillow would stretch grey values of 2 or 4 bits to 0..255, and invert the others, so that classes change.
+    elif image.mode == "L" and bits != 8:
+        found = f"a greyscale image of {bits} bits; save it with 8 bits"
+    elif image.mode == "L" and tags.get(262) == 0:
+        found = "a TIFF in which white is zero; save it as PNG"
+    return f"is not a mask, which has one channel of class indices, but {found}" if found else ""
 
 
 def void_value(mask: NDArray[Any]) -> int:
-    """The pixel value that means no label: 255 of 8 bits, 65535 of 16."""
-    return 255 if mask.dtype.itemsize == 1 else _VALUES - 1
+    """Return the pixel value that means no label: 255 of 8 bits, 65535 of 16."""
+    return 255 if mask.dtype.itemsize == 1 else _LARGEST_VALUE
 
 
-def decode_mask(path: Path) -> NDArray[np.int32]:
-    """Read a checked mask as class indices (height, width), -1 where there is no label."""
-    mask = read_mask(path)
+def mask_labels(mask: Mask) -> NDArray[np.int32]:
+    """Return the class indices of the pixels of a checked mask, -1 where there is no label."""
     labels = mask.astype(np.int32)  # before -1 is put in: as a byte it would be 255 again
     labels[mask == void_value(mask)] = NO_LABEL
     return labels
 
 
+def decode_mask(path: Path) -> NDArray[np.int32]:
+    """Read a checked mask as class indices (height, width), -1 where there is no label."""
+    return mask_labels(read_mask(path))
+
+
 def encode_mask(labels: NDArray[Any], num_classes: int) -> NDArray[Any]:
-    """Class indices, -1 for no label, as the values of a mask that `decode_mask` reads: 8 bits where they suffice."""
+    """Return the mask of class indices, -1 for no label: the inverse of `mask_labels`, in 8 bits if they suffice."""
     kind = np.uint8 if num_classes <= MOST_IN_BYTES else np.uint16
     return np.where(labels == NO_LABEL, np.iinfo(kind).max, labels).astype(kind)
 
 
-Tally = dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.int64]]]
-"""By path and version, the classes that are in a mask, and how many pixels each of them has."""
-
-
-def seen_in(mask: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The classes that are in a checked mask, and how many pixels each of them has."""
-    counts = np.bincount(mask.ravel())
-    counts[void_value(mask) :] = 0
-    classes = np.flatnonzero(counts)
-    return classes, counts[classes]
-
-
-@dataclass(frozen=True, eq=False)
-class MaskRule:
-    """Which pixel values a mask of one version may have."""
-
-    version: Version
-    newest: str
-    allowed: NDArray[np.bool_]  # (65536,)
-
-    @classmethod
-    def of(cls, ontology: Ontology, version: str) -> "MaskRule":
-        """Every class that some newest class can explain."""
-        allowed = np.zeros(_VALUES, dtype=bool)
-        allowed[: len(ontology[version])] = ~impossible_classes(ontology, version)
-        return cls(ontology[version], ontology.newest.name, allowed)
-
-    def fault(self, mask: NDArray[Any]) -> Fault | None:
-        """The first wrong pixel, or none."""
-        void = void_value(mask)
-        inside = (mask >= 0) & (mask < _VALUES)
-        wrong = ~(self.allowed[np.where(inside, mask, 0)] & inside) & (mask != void)
-        if not wrong.any():
-            return None
-        row, column = (int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
-        value = int(mask[row, column])
-        pixel = f"pixel (row {row}, column {column})"
-        if 0 <= value < len(self.version):
-            removed = impossible(self.version.handle(value), self.version.name, self.newest)
-            return removed._replace(message=f"{pixel}: {removed.message}")
-        last = len(self.version) - 1
-        near = f"the nearest is {last} ({self.version.handle(last)!r}); {void} means no label"
-        message = f"{pixel} has the value {value}, which is no class of {self.version.name}; {near}"
-        return Fault("unknown mask value", message)
-
-
-Counts = dict[str, dict[str, list[int]]]  # version -> split -> number for each class
-
-
 @dataclass(frozen=True)
-class MaskCounts:
-    """In how many images each class is, and how many pixels it has."""
+class MaskClasses:
+    """A list of the classes that pixel values mean; values of ignored classes are valid and skipped."""
 
-    images: Counts
-    pixels: Counts
-    read: int  # masks
-    total: int
+    names: dict[int, str]
+    ignored: frozenset[str] = frozenset()
 
     @property
-    def note(self) -> str:
-        """The end of a message, where not all masks were read."""
-        read = f" (in the {self.read:,} of {self.total:,} masks that were read; --every-file reads all)"
-        return "" if self.read == self.total else read
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the order of their values, without the ignored ones."""
+        return tuple(dict.fromkeys(n for _, n in sorted(self.names.items()) if n not in self.ignored))
+
+    @classmethod
+    def load(cls, path: Path, ignored: Iterable[str] = ()) -> "MaskClasses":
+        """Read a class list: a table with the columns `id` and `name`, or JSON as of Mapillary and Cityscapes.
+
+        Labels in `ignored` that are not on the list have no effect.
+        """
+        names: dict[int, str] = {}
+        for place, value, name in _json_records(path) if path.suffix.lower() == ".json" else _table_records(path):
+            if not re.fullmatch(r"-?[0-9]{1,9}", value):
+                raise LecoError(f"{path}: {place}: id {reprlib.repr(value)} is not an integer")
+            if int(value) < 0:
+                continue  # Cityscapes' licence plate: never in a mask
+            if int(value) > _LARGEST_VALUE:
+                raise LecoError(f"{path}: {place}: id {value} is above {_LARGEST_VALUE}, the largest pixel value")
+            if int(value) in names:
+                raise LecoError(f"{path}: {place}: duplicate id {value}")
+            if problem := name_problem(name):
+                raise LecoError(f"{path}: {place}: a class name {problem}")
+            names[int(value)] = name
+        if not names:
+            raise LecoError(f"{path}: lists no classes")
+        return cls(names, frozenset(ignored) & frozenset(names.values()))
+
+    def read(self, path: Path) -> NDArray[np.int64]:
+        """Read a mask as indices into `classes`, -1 where it is ignored."""
+        mask = _values(path)
+        labels = self._indices[mask]
+        if (labels == _NO_CLASS).any():
+            row, column = (int(place[0]) for place in np.nonzero(labels == _NO_CLASS))
+            value = int(mask[row, column])
+            close = min(self.names, key=lambda known: abs(known - value))
+            raise LecoError(
+                f"{path}: pixel (row {row}, column {column}) has the value {value}, which is not a class; "
+                f"the nearest is {close} ({self.names[close]})"
+            )
+        return labels
+
+    @cached_property
+    def _indices(self) -> NDArray[np.int64]:
+        """Index of the class of every pixel value."""
+        table = np.full(_LARGEST_VALUE + 1, _NO_CLASS, dtype=np.int64)
+        position = {name: index for index, name in enumerate(self.classes)}
+        for value, name in self.names.items():
+            table[value] = position.get(name, NO_LABEL)
+        return table
 
 
-def mask_counts(manifest: "Manifest", ontology: Ontology, tally: Tally) -> MaskCounts:
-    """Add up what was seen in the masks that are samples of a manifest."""
-    images: Counts = {}
-    pixels: Counts = {}
-    read = total = 0
-    for version, masks in manifest.masks.items():
-        sums = np.zeros((2, len(SPLITS), len(ontology[version])), dtype=np.int64)
-        for mask, split in zip(masks, manifest.split.tolist(), strict=True):
-            total += bool(mask)
-            if mask and (mask, version) in tally:
-                classes, counts = tally[mask, version]
-                sums[0, SPLITS.index(split), classes] += 1
-                sums[1, SPLITS.index(split), classes] += counts
-                read += 1
-        images[version], pixels[version] = (dict(zip(SPLITS, part.tolist(), strict=True)) for part in sums)
-    return MaskCounts(images, pixels, read, total)
+def _table_records(path: Path) -> Iterator[tuple[str, str, str]]:
+    for row, (value, name) in read_cells(path, "id", "name"):
+        yield f"row {row}", value, name
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, str, str]]:
+    content = read_json(path, _LARGEST_LIST)
+    labels = content.get("labels") if isinstance(content, dict) else content
+    if not isinstance(labels, list):
+        raise LecoError(f"{path}: has no list `labels` of classes with a `name`")
+    for number, item in enumerate(labels):
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            raise LecoError(f"{path}: labels[{number}] has no `name` that is text")
+        yield f"labels[{number}]", str(item.get("id", number)), item["name"]
+
+
+def _values(path: Path) -> NDArray[np.int64]:
+    mask = read_mask(path).astype(np.int64)
+    if mask.size and not 0 <= mask.min() <= mask.max() <= _LARGEST_VALUE:
+        raise LecoError(f"{path}: pixel values must be 0 to {_LARGEST_VALUE}, not {mask.min()} to {mask.max()}")
+    return mask
+
+
+def pair_masks(old: Path, new: Path) -> tuple[list[tuple[Path, Path]], list[Path]]:
+    """Match the masks below two folders by their paths without suffix; return also those without a partner."""
+    olds, news = _masks_below(old), _masks_below(new)
+    pairs = [(olds[stem], news[stem]) for stem in olds if stem in news]
+    if not pairs:
+        examples = f"{next(iter(news))}, {next(iter(olds))}, …"
+        raise LecoError(f"no mask of {new} has the name of one in {old}: {examples}")
+    alone = [path for stem, path in (*olds.items(), *news.items()) if not (stem in olds and stem in news)]
+    return pairs, alone
+
+
+def _masks_below(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise LecoError(f"{folder}: no such folder")
+    files: dict[str, Path] = {}
+    for file in sorted(folder.rglob("*")):
+        if file.suffix.lower() in _SUFFIXES:
+            stem = file.relative_to(folder).with_suffix("").as_posix()
+            if stem in files:
+                raise LecoError(f"{file}: has the same name as {files[stem].name}; remove one of them")
+            files[stem] = file
+    if not files:
+        raise LecoError(f"{folder}: has no masks ({', '.join(sorted(_SUFFIXES))})")
+    return files
+
+
+def count_masks(
+    pairs: Iterable[tuple[Path, Path]],
+    old_classes: MaskClasses | None = None,
+    new_classes: MaskClasses | None = None,
+    tick: Callable[[int], object] = lambda done: None,
+) -> CoLabels:
+    """Count the pixels that have each pair of classes, one pair of masks at a time.
+
+    Without a class list, every value that occurs is a class named by its number. `tick` is called with the number
+    of pairs done.
+    """
+    read_old, read_new = (classes.read if classes else _values for classes in (old_classes, new_classes))
+    pixels: dict[tuple[int, int], int] = {}
+    images: dict[int, int] = {}
+    for number, (old_path, new_path) in enumerate(pairs, start=1):
+        old, new = read_old(old_path), read_new(new_path)
+        if old.shape != new.shape:
+            sizes = f"is {_size(new)}, but {old_path} is {_size(old)}"
+            raise LecoError(f"{new_path}: {sizes}; both must label the same pixels")
+        both = (old >= 0) & (new >= 0)
+        counted = _count(old[both], new[both])
+        for pair, count in counted.items():
+            pixels[pair] = pixels.get(pair, 0) + count
+        for value in {pair[1] for pair in counted}:
+            images[value] = images.get(value, 0) + 1
+        tick(number)
+    if not pixels:
+        raise LecoError("no pixel is labelled in both versions")
+    old_names, old_index = _names(old_classes, {pair[0] for pair in pixels})
+    new_names, new_index = _names(new_classes, {pair[1] for pair in pixels})
+    cells = [new_index[n] for _, n in pixels], [old_index[o] for o, _ in pixels]
+    counts = sparse.csr_array((list(pixels.values()), cells), shape=(len(new_names), len(old_names)))
+    seen_in = np.zeros(len(new_names), dtype=np.int64)
+    for value, count in images.items():
+        seen_in[new_index[value]] = count
+    ignored = [tuple(sorted(listed.ignored)) if listed else () for listed in (old_classes, new_classes)]
+    return CoLabels(old_names, new_names, counts, seen_in, (ignored[0], ignored[1]))
+
+
+def _count(old: NDArray[np.int64], new: NDArray[np.int64]) -> dict[tuple[int, int], int]:
+    """Count the pixels of each (old, new) pair of values."""
+    if not old.size:
+        return {}
+    width = int(new.max()) + 1
+    codes = old * width + new
+    if (int(old.max()) + 1) * width < 10_000_000:  # sorting millions of pixels would take ten times as long
+        counts = np.bincount(codes)
+        present = np.flatnonzero(counts)
+        return {divmod(int(code), width): int(counts[code]) for code in present}
+    present, counts = np.unique(codes, return_counts=True)
+    return {divmod(int(code), width): int(count) for code, count in zip(present, counts, strict=True)}
+
+
+def _names(classes: MaskClasses | None, values: set[int]) -> tuple[tuple[str, ...], dict[int, int]]:
+    """Return the names of the classes, and the index of every value among them."""
+    if classes is not None:
+        return classes.classes, {index: index for index in range(len(classes.classes))}
+    return tuple(str(value) for value in sorted(values)), {value: n for n, value in enumerate(sorted(values))}
+
+
+def _size(mask: NDArray[Any]) -> str:
+    return f"{mask.shape[1]}x{mask.shape[0]}"

@@ -1,27 +1,29 @@
-"""Pictures of a benchmark: some of its samples, and how its classes are distributed."""
+"""Pictures of a benchmark: some of its samples, and its class frequencies."""
 
 import colorsys
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark
 from leco.data.periods import Split
 from leco.data.rng import Draws
 from leco.data.views.segmentation import joint
 
+if TYPE_CHECKING:
+    from leco.data.benchmarks.benchmark import Benchmark
+
 _PER_ROW = 10
 _CLASSES = 6  # of each period
+_GAP, _LETTERS, _LEAST = 4, 14, 64  # pixels: gap between images, height of letters, least side of an image
 
 
-def class_counts(benchmark: Benchmark, split: Split) -> list[Tensor]:
-    """How many training samples (or pixels) of each class a period has; those without a label are left out."""
+def class_counts(benchmark: "Benchmark", split: Split) -> list[Tensor]:
+    """Return the number of training samples (or pixels) of each class in each period."""
     found = []
     for period in split.periods:
         counts = torch.zeros(len(benchmark.ontology[period.version]), dtype=torch.int64)
@@ -32,8 +34,11 @@ def class_counts(benchmark: Benchmark, split: Split) -> list[Tensor]:
     return found
 
 
-def long_tail(benchmark: Benchmark, counts_of_periods: list[Tensor]) -> Image.Image:
+def long_tail(benchmark: "Benchmark", counts_of_periods: list[Tensor]) -> Image.Image:
     """Plot the samples (or pixels) per class, sorted, for each period, on a log scale (the paper's appendix D)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(4 * len(counts_of_periods), 3), layout="constrained")
     unit = "pixels" if benchmark.recipe.modality == "segmentation" else "samples"
     for number, (version, counts) in enumerate(zip(benchmark.ontology.versions, counts_of_periods, strict=True)):
@@ -48,8 +53,8 @@ def long_tail(benchmark: Benchmark, counts_of_periods: list[Tensor]) -> Image.Im
     return Image.fromarray(pixels).convert("RGB")
 
 
-def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
-    """Show some samples of each period with their labels; None for features, which have no looks."""
+def samples_sheet(benchmark: "Benchmark", split: Split) -> Image.Image | None:
+    """Show some samples of each period with their labels; None for features, which cannot be shown."""
     if benchmark.recipe.modality == "features":
         return None
     rows: list[tuple[str, Tensor]] = []
@@ -71,8 +76,8 @@ def samples_sheet(benchmark: Benchmark, split: Split) -> Image.Image | None:
     return contact_sheet(rows)
 
 
-def _segmentation_rows(benchmark: Benchmark, number: int, chosen: Tensor) -> list[tuple[str, Tensor]]:
-    """Images, their maps in every version so far, and a joint view of both; made smaller, if they are large."""
+def _segmentation_rows(benchmark: "Benchmark", number: int, chosen: Tensor) -> list[tuple[str, Tensor]]:
+    """Return images, their masks in every version so far, and a joint view of both, scaled down if large."""
     images = benchmark.pool.inputs.read(chosen)
     every = max(1, max(images.shape[-2:]) // 256)
     small = images[..., ::every, ::every].contiguous()
@@ -87,34 +92,31 @@ def _segmentation_rows(benchmark: Benchmark, number: int, chosen: Tensor) -> lis
 
 
 def palette(num_classes: int) -> Tensor:
-    """A colour per class, far apart in hue; the last one, for -1 (no label), is black: (c + 1, 3) uint8."""
+    """Return a colour per class, far apart in hue; the last one, for -1 (no label), is black: (c + 1, 3) uint8."""
     hues = [(index * 0.618034) % 1.0 for index in range(num_classes)]  # the golden ratio spreads any number of hues
     colours = [colorsys.hsv_to_rgb(h, 0.55 + 0.35 * (i % 2), 0.95 - 0.3 * (i % 3 == 2)) for i, h in enumerate(hues)]
     return torch.tensor([[round(255 * part) for part in colour] for colour in [*colours, (0, 0, 0)]], dtype=torch.uint8)
 
 
-GAP, LETTERS, LEAST = 4, 14, 64  # pixels between images, height of a letter, least side of an image
-
-
 def contact_sheet(rows: Sequence[tuple[str, Tensor]]) -> Image.Image:
-    """Draw rows of images (k, c, h, w) uint8 with c = 1 or 3 under each other; tiny ones are enlarged."""
-    strips = [(label, strip(images)) for label, images in rows]
-    font = ImageFont.load_default(LETTERS)
-    margin = 2 * GAP + int(max((font.getlength(label) for label, _ in strips), default=0))
+    """Draw rows of images (k, c, h, w) uint8, c = 1 or 3, below each other; tiny ones are enlarged."""
+    strips = [(label, _strip(images)) for label, images in rows]
+    font = ImageFont.load_default(_LETTERS)
+    margin = 2 * _GAP + int(max((font.getlength(label) for label, _ in strips), default=0))
     width = margin + max((image.width for _, image in strips), default=0)
     *tops, height = accumulate((image.height for _, image in strips), initial=0)
     sheet = Image.new("RGB", (max(width, 1), max(height, 1)), "white")
     draw = ImageDraw.Draw(sheet)
     for top, (label, image) in zip(tops, strips, strict=True):
-        draw.text((GAP, top + image.height // 2), label, "black", font, anchor="lm")
+        draw.text((_GAP, top + image.height // 2), label, "black", font, anchor="lm")
         sheet.paste(image, (margin, top))
     return sheet
 
 
-def strip(images: Tensor) -> Image.Image:
-    """The images of one row, side by side."""
-    times = -(-LEAST // min(images.shape[-2:]))
+def _strip(images: Tensor) -> Image.Image:
+    """Draw the images of one row side by side."""
+    times = -(-_LEAST // min(images.shape[-2:]))
     pixels = images.cpu().expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
     pixels = pixels.repeat(times, axis=1).repeat(times, axis=2)
-    bordered = np.pad(pixels, ((0, 0), (0, GAP), (0, GAP), (0, 0)), constant_values=255)
+    bordered = np.pad(pixels, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=255)
     return Image.fromarray(np.concatenate(list(bordered), axis=1))

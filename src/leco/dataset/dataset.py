@@ -12,11 +12,10 @@ import torch
 from leco.data import UNTESTED
 from leco.data.benchmarks.benchmark import Benchmark, Kind, load
 from leco.data.benchmarks.benchmark import recipe as find_recipe
-from leco.data.importers.clean import settle, with_test
 from leco.data.importers.folders import read_folders
-from leco.data.importers.importer import Options
+from leco.data.importers.importer import Options, add_test_split, clean
 from leco.data.manifest.checks import SPLITS
-from leco.data.manifest.manifest import Manifest, build_manifest, read_manifest
+from leco.data.manifest.manifest import Manifest, read_manifest
 from leco.data.manifest.table import Table, read_table
 from leco.data.manifest_samples import own_annotated, own_samples, own_test
 from leco.data.samples import Samples
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 Counts = dict[str, dict[str, int]]  # labels by version and split
 IMAGE_SIZE = 64
+_MODALITY_OF = {"images": "classification", "features": "features", "masks": "segmentation"}
 
 
 class Dataset(ABC):
@@ -78,14 +78,8 @@ class Dataset(ABC):
         """
         if not folders:
             raise LecoError("from_folders: pass one folder per version, oldest first")
-        source, _ = with_test(settle(read_folders([Path(folder) for folder in folders], Options(Path()))))
-        columns = ("image", "label", "version", "split")
-        cells: dict[str, list[str]] = {name: [] for name in columns}
-        for sample in source.samples:
-            for name, cell in zip(columns, sample, strict=True):
-                cells[name].append(cell)
-        table = Table(source.root, cells)
-        return ManifestDataset(table, ontology, root=source.root, image_size=image_size)
+        source, _ = add_test_split(clean(read_folders([Path(folder) for folder in folders], Options(Path()))))
+        return ManifestDataset(source.table(), ontology, root=source.root, image_size=image_size)
 
     @staticmethod
     def from_table(
@@ -194,21 +188,14 @@ class ManifestDataset(Dataset):
     @cached_property
     def table(self) -> Table:
         """The rows, read once; broken ones are reported when they are checked."""
-        return self._table[0]
-
-    @cached_property
-    def _table(self) -> tuple[Table, list[Any]]:
-        return (self._source, []) if isinstance(self._source, Table) else read_table(self._source)
+        return self._source if isinstance(self._source, Table) else read_table(self._source)
 
     @cached_property
     def modality(self) -> Modality:
         """Feature vectors, images with masks, or images, by the columns of the manifest."""
         if self._modality is not None:
             return MODALITIES[self._modality]
-        vectors = self.table.kind == "features"
-        return MODALITIES[
-            "features" if vectors else "segmentation" if self.table.target == "mask" else "classification"
-        ]
+        return MODALITIES[_MODALITY_OF[self.table.data_kind]]
 
     def manifest(self, tested: bool = True) -> Manifest:
         """The checked rows; every file is looked into."""
@@ -216,11 +203,8 @@ class ManifestDataset(Dataset):
 
     def unchecked(self) -> Manifest:
         """The rows, without a look into their files; problems with those are met when they are read."""
-        if isinstance(self._source, Table):
-            return self.manifest()
-        root = self.root if self._has_root else None
         try:
-            return read_manifest(self._source, self.ontology, root=root, decode=False)[0]
+            return read_manifest(self.table, self.ontology, root=self.root, decode=False)[0]
         except LecoError as error:
             headline, *problems = str(error).split("\n")
             known = ", ".join(version.name for version in self.ontology.versions)
@@ -228,6 +212,7 @@ class ManifestDataset(Dataset):
             raise LecoError(f"{headline}{first}") from None
 
     def _samples(self, tested: bool) -> tuple[Manifest, Samples]:
+        """The rows and their samples; each file is decoded once, while it is checked."""
         if tested not in self._read:
             manifest = self._checked(tested)
             self._read[tested] = manifest, own_samples(manifest, self.ontology, self.image_size)
@@ -235,24 +220,20 @@ class ManifestDataset(Dataset):
 
     def _checked(self, tested: bool) -> Manifest:
         try:
-            if isinstance(self._source, Table):
-                made = partial(build_manifest, self._source, [], self.root, self.ontology, decode=True, skip_bad=False)
-                return made(tick=lambda *_: None)[0]
-            root = self.root if self._has_root else None
             without = "" if tested else "test"
-            return read_manifest(self._source, self.ontology, root=root, without=without)[0]
+            return read_manifest(self.table, self.ontology, root=self.root, side=self.image_size, without=without)[0]
         except LecoError as error:
             headline, *more = str(error).split("\n")
             if not more or isinstance(self._source, Table):
-                raise LecoError("\n".join([headline, *more]) if isinstance(self._source, Table) else headline) from None
-            root_option = f" --root {self.root}" if self._has_root else ""
-            command = f"leco data check {self._source} --ontology {self._ontology}{root_option}"
+                raise
+            root = f" --root {self.root}" if self._has_root else ""
+            command = f"leco data check {self._source} --ontology {self._ontology}{root}"
             raise LecoError(f"{headline}; `{command}` lists all problems") from None
 
     def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
         """Every version that has training labels makes a period."""
         manifest, samples = self._samples(tested)
-        return periods_of(self, manifest, samples, seed, network or NetworkSettings())
+        return manifest_periods(self, manifest, samples, seed, network or NetworkSettings())
 
     def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
         """The modality's settings for own data."""
@@ -274,7 +255,7 @@ class ManifestDataset(Dataset):
         return check_dataset(self)
 
 
-def periods_of(
+def manifest_periods(
     data: ManifestDataset, manifest: Manifest, samples: Samples, seed: int, network: NetworkSettings
 ) -> Periods:
     """The periods of a checked manifest, whose samples may be a few that stand for all."""

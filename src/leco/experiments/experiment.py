@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from leco import strict_yaml
-from leco.data.benchmarks.benchmark import Budget, recipe
+from leco.data.benchmarks.benchmark import recipe
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, benchmark
 from leco.dataset.dataset import IMAGE_SIZE
@@ -21,7 +21,7 @@ from leco.methods.method import Method
 from leco.model.description import read_description
 from leco.ontology.files import line_of
 from leco.registry import Registry
-from leco.settings import MOVED, NAMES, PARTS, Settings, Strategy, merge, nest
+from leco.settings import DEFAULT_BUDGET, MOVED, NAMES, PARTS, Budget, Settings, Strategy, merge, nest
 from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
@@ -88,7 +88,7 @@ class Experiment(Procedure):
     size: int | None = Field(None, ge=1)
     transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
     start: Path | None = None  # a bundle: the model that the first period after its own starts from
-    budget: Budget = "paper"
+    budget: Budget = DEFAULT_BUDGET
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> "Experiment":
@@ -124,7 +124,7 @@ _OWN: dict[tuple[OwnData, int], Dataset] = {}
 
 def _own(data: OwnData) -> Dataset:
     """As long as the manifest does not change: the cells of a grid all ask for it."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         key = (data, data.manifest.stat().st_mtime_ns)
         if key not in _OWN:
             _OWN.clear()
@@ -142,7 +142,7 @@ class ExperimentError(LecoError):
 
 
 def defaults_for(
-    data: Dataset, given: Mapping[str, Any], *, budget: str = "paper", start: Path | None = None
+    data: Dataset, given: Mapping[str, Any], *, budget: str = DEFAULT_BUDGET, start: Path | None = None
 ) -> dict[str, Any]:
     """Nested settings: those that are given, and the data's own defaults; the same from Python and from a file."""
     network = given.get("network")
@@ -169,7 +169,7 @@ def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, s
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")
     start = values.get("start")
     given = merge(given, nest(_checked(settings)))
-    budget = str(values.get("budget", "paper"))
+    budget = str(values.get("budget", DEFAULT_BUDGET))
     where = Path(start) if isinstance(start, str | Path) else None
     values["training"] = defaults_for(_data_of(values), given, budget=budget, start=where)
     try:

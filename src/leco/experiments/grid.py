@@ -21,6 +21,7 @@ from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
+from leco.registry import IMPORTED, import_modules
 from leco.settings import Settings
 
 _ATTEMPTS = 3  # of a stage whose process was killed
@@ -116,7 +117,7 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
             while progress.waiting or tasks:
                 for name in progress.start((1 if suspects else jobs) - len(tasks)):
                     attempts[name] = attempts.get(name, 0) + 1
-                    tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device)] = name
+                    tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device, tuple(IMPORTED))] = name
                 finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
                 problems = {task: task.exception() for task in finished}
                 if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
@@ -169,8 +170,11 @@ def _enter_worker(threads: int, parent: int) -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def train(experiment: Experiment, name: str, root: Path, runs: str | Path, device: str) -> None:
+def train(
+    experiment: Experiment, name: str, root: Path, runs: str | Path, device: str, modules: Sequence[str] = ()
+) -> None:
     """Train one stage of an experiment in this process; what it needs is complete in the store."""
+    import_modules(modules)
     periods = shared_periods(experiment, root)
     planned = plan(experiment, periods)
     stage = next((s for s in planned.stages if s.fingerprint == name), None)

@@ -1,7 +1,5 @@
-"""A folder to start from: ontology, manifest and experiment of own data, or of a made-up example."""
+"""New projects: a folder with ontology, manifest and experiment, for own data or as an example."""
 
-import csv
-import io
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from leco.data.importers import coco, folders, hugging_face, label_studio, shapes, tables
-from leco.data.importers.clean import SEED, SHARE, settle, with_test
-from leco.data.importers.importer import Options, Source
+from leco.data import example as shapes
+from leco.data.importers import coco, folders, hugging_face, label_studio, tables
+from leco.data.importers.importer import SEED, SHARE, Options, Source, add_test_split, clean
+from leco.data.manifest.table import write_table
 from leco.errors import LecoError
 from leco.io import write_text
 from leco.ontology.files import word
@@ -27,15 +26,14 @@ READERS: dict[str, Reader] = {
     "label-studio": label_studio.read_label_studio,
     "hf": hugging_face.read_hugging_face,
 }
-FILES = ("ontology.yaml", "labels.csv", "experiment.yaml")
 LEFT_OUT = "left-out.txt"
 _GUESSED = """\
-# How the classes evolved, versions oldest first (docs/reference/ontology.md). `leco init` supposed this: a class whose name is in
-# both versions is kept; what could be seen from images labelled in both, without those for testing, is marked as
-# inferred. Fill in the rest.
+# How the classes evolved, oldest version first (docs/reference/ontology.md). This is a guess by `leco init`: classes with a name
+# in both versions are kept; those marked as inferred follow from images labelled in both, without those for testing.
+# Fill in the rest.
 """
 _EXPERIMENT = """\
-# What `leco check` looks at and `leco run` trains (docs/reference/settings.md has all settings).
+# What `leco check` looks at and `leco run` trains (all settings: docs/reference/settings.md).
 data:
   manifest: labels.csv        # which image has which label, under which version (docs/reference/manifest.md)
   ontology: ontology.yaml     # how the classes evolved (docs/reference/ontology.md)
@@ -43,24 +41,26 @@ data:
 method: lpl+st-hard/cond      # learns from old labels as evidence, and from pseudo-labels that agree with them
 seed: 0
 training:
-  model: {model:<19}  # or any other of timm's, such as resnet50, or wrn-28-2
-  steps: {steps:<19}  # of every training; two versions make three trainings
-  batch_size: {batch:<14}  # images of a step: all new, or half of them with old labels
+  network:
+    backbone: {model:<14}  # or any other of timm's, such as resnet50, or wrn-28-2
+  batches:
+    steps: {steps:<17}  # of every training; two versions make three trainings
+    size: {batch:<18}  # images a step: all new, or half of them with old labels
 """
 
 
 @dataclass(frozen=True)
 class Project:
-    """What was written, for whoever tells the user."""
+    """A project that was written."""
 
     source: Source
-    dealt: int  # images that were made the test set; 0 where there was one
-    steps: tuple[GuessedStep, ...]  # what was supposed; none of the example
+    moved: int  # number of images that were moved to the test split; 0 if it existed
+    steps: tuple[GuessedStep, ...]  # how the ontology was guessed; () for the example
 
 
 def example(folder: Path) -> Project:
-    """Write an example with drawn images, which is trained in about a minute."""
-    with fresh(folder):
+    """Write an example with drawn images, which trains in about a minute."""
+    with _new_folder(folder):
         source = shapes.draw_shapes(folder)
         write_text(folder / "ontology.yaml", shapes.ONTOLOGY)
         _write_rest(folder, source, side=shapes.SIDE, model="wrn-16-1", steps=200, batch=32)
@@ -68,27 +68,27 @@ def example(folder: Path) -> Project:
 
 
 def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options) -> Project:
-    """Write what can be known from data as a reader of `READERS` takes them."""
-    with fresh(folder):
-        source, dealt = with_test(settle(READERS[kind](paths, options)))
+    """Write a project from data that the reader `kind` of `READERS` imports."""
+    with _new_folder(folder):
+        source, moved = add_test_split(clean(READERS[kind](paths, options)))
         name = folder.resolve().name
         name = "ontology" if name_problem(name) else name
-        supposed = guess(name, source.classes(), _labelled_twice(source))
-        write_text(folder / "ontology.yaml", _GUESSED + supposed.to_yaml())
+        guessed = guess(name, source.classes(), _labelled_twice(source))
+        write_text(folder / "ontology.yaml", _GUESSED + guessed.to_yaml())
         _write_rest(folder, source, side=64, model="resnet18", steps=1_000, batch=128)
-    return Project(source, dealt, supposed.steps)
+    return Project(source, moved, guessed.steps)
 
 
 @contextmanager
-def fresh(folder: Path) -> Iterator[None]:
-    """A new or empty folder to fill; if that fails, it is as it was before."""
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Create a folder, which must be new or empty; undo that if an exception is raised."""
     missing = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     if missing is None and (not folder.is_dir() or any(folder.iterdir())):
-        raise LecoError(f"{folder}: is not an empty folder; nothing is overwritten, so name a new one")
+        raise LecoError(f"{folder}: is not an empty folder; name a new one, as nothing is overwritten")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LecoError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise LecoError(f"{folder}: cannot be created: {error.strerror}") from None
     try:
         yield
     except BaseException:
@@ -98,7 +98,7 @@ def fresh(folder: Path) -> Iterator[None]:
 
 
 def _labelled_twice(source: Source) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """The two labels of every image that has one in two versions, one after the other, and is not for testing."""
+    """Return both labels of every training image that has labels in two consecutive versions, by pair of versions."""
     labels: dict[str, dict[str, str]] = defaultdict(dict)
     for sample in source.samples:
         if sample.split != "test":
@@ -109,14 +109,8 @@ def _labelled_twice(source: Source) -> dict[tuple[str, str], list[tuple[str, str
     }
 
 
-def _write_rest(folder: Path, source: Source, side: int, model: str, steps: int, batch: int) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("image", "label", "version", "split"))
-    position = {version: number for number, version in enumerate((*source.versions, ""))}
-    rows = sorted(source.samples, key=lambda sample: (position[sample.version], sample.path))
-    writer.writerows(rows)
-    write_text(folder / "labels.csv", text.getvalue())
+def _write_rest(folder: Path, source: Source, *, side: int, model: str, steps: int, batch: int) -> None:
+    write_table(source.table(), folder / "labels.csv")
     if len(source.left_out):
         write_text(folder / LEFT_OUT, source.left_out.to_text())
     root = _root(folder, source.root)
@@ -125,7 +119,7 @@ def _write_rest(folder: Path, source: Source, side: int, model: str, steps: int,
 
 
 def _root(folder: Path, root: Path) -> str:
-    """The line that says where the images are, unless they are beside the manifest."""
+    """Return the setting of the folder of images, or "" if they are in the project."""
     here = folder.resolve()
     if root == here:
         return ""
@@ -133,18 +127,18 @@ def _root(folder: Path, root: Path) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise LecoError(f"{root!r}: the name of the folder is not UTF-8; rename it") from None
+        raise LecoError(f"{root!r}: the path of the folder is not valid UTF-8; rename it") from None
     return f"  root: {word(name):<20}  # the folder that paths in the manifest are relative to\n"
 
 
 def split_note(made: Project) -> str:
-    """How the test set came about, if it was not there."""
-    newest, dealt = made.source.versions[-1], made.dealt
-    if any(sample.split == "test" and sample.version == newest for sample in made.source.samples) and not dealt:
+    """Return where the test split came from, or "" if it was given."""
+    newest = made.source.versions[-1]
+    if made.moved:
+        return (
+            f"no image of {newest} was in the test split, so {made.moved:,} were moved there (1 in {SHARE} of each "
+            f"class, seed {SEED})"
+        )
+    if any(sample.split == "test" and sample.version == newest for sample in made.source.samples):
         return ""
-    if not dealt:
-        return f"no image of {newest} is marked for testing, and there are too few of each class to deal some"
-    return (
-        f"no image of {newest} was marked for testing, so {dealt:,} were dealt to test (one in {SHARE} of every class, "
-        f"seed {SEED}): without a test set nobody knows how good a model is"
-    )
+    return f"no image of {newest} is in the test split, and the classes are too small to move some there"

@@ -19,7 +19,7 @@ def overlay_sheet(judge: Judge, network: nn.Module) -> bytes:
     periods = judge.periods
     tested = periods.tested(judge.period)
     chosen = tested[torch.linspace(0, len(tested) - 1, min(_FRAMES, len(tested))).long()]
-    frames = [_rows(judge, network, index) for index in chosen.split(1)]
+    frames = [_rows(judge, network, index) for index in chosen.split(1)]  # type: ignore[no-untyped-call]
     rows = [(name, torch.cat([frame[name] for frame in frames])) for name in frames[0]]
     file = io.BytesIO()
     contact_sheet(rows).save(file, "PNG")

@@ -9,6 +9,7 @@ from pathlib import Path
 from leco.errors import LecoError, first_line
 from leco.experiments.grid import Graph, Progress, train
 from leco.experiments.remote import is_url, local_path
+from leco.registry import IMPORTED
 
 _RETRIES = 3  # of a task whose worker died: it goes on from the stage's last checkpoint
 
@@ -39,7 +40,8 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         root, runs = root.resolve(), runs if is_url(runs) else local_path(runs).resolve()
         while progress.waiting or tasks:
             for name in progress.start(len(progress.waiting)):
-                tasks[task.remote(graph.needed_by[name], name, root, runs, device)] = name
+                planned = (graph.needed_by[name], name, root, runs, device, tuple(IMPORTED))
+                tasks[task.remote(*planned)] = name  # type: ignore[call-arg]
             finished, _ = ray.wait(list(tasks), num_returns=1)
             name = tasks.pop(finished[0])
             try:

@@ -18,6 +18,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from leco.data.batches import Steps
+from leco.data.benchmarks.benchmark import budget_of
 from leco.dataset import Periods
 from leco.devices import keep_memory, make_fabric, seed_dropout
 from leco.errors import DivergedError, LecoError
@@ -130,6 +131,7 @@ def _run(
         "validation_score": training.best_score if judge.has_validation else None,
         "validation": as_record(judge.validation(network)),
         "test": as_record(judge.test(network)),  # read once, here
+        "budget": budget_of(periods.name, stage.training),
         "pseudo_labels": {name: last[name] for name in ("kept", "agreement") if name in last},
         "seed": stage.seed,
         "seconds": training.seconds,

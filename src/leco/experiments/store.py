@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from leco.errors import LecoError
 from leco.io import write_bytes
-from leco.models.network import AnyNetwork, load_network
+
+if TYPE_CHECKING:
+    from leco.models.network import AnyNetwork
 
 CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
 _KEPT_IN_MEMORY = 4  # networks
@@ -27,14 +27,14 @@ class AnyStore(ABC):
     """Results and networks of complete stages. The last networks that this process trained stay in memory."""
 
     def __init__(self) -> None:
-        self._networks: dict[str, AnyNetwork] = {}
+        self._networks: dict[str, Any] = {}  # AnyNetwork: lists of stages need no torch
 
     @abstractmethod
     def result(self, fingerprint: str) -> dict[str, Any] | None:
         """The result of a complete stage; None if it is not complete."""
 
     @abstractmethod
-    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+    def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
         """The network of a complete stage, on its own memory; `build` makes one of its shape."""
 
     @abstractmethod
@@ -52,15 +52,17 @@ class AnyStore(ABC):
             raise LecoError(f"the stage {fingerprint} is not complete; run it first")
         return found
 
-    def remember(self, fingerprint: str, network: AnyNetwork) -> None:
+    def remember(self, fingerprint: str, network: "AnyNetwork") -> None:
         """Keep a network in memory for stages that start from it."""
         self._networks[fingerprint] = network
 
-    def recall(self, fingerprint: str) -> AnyNetwork | None:
+    def recall(self, fingerprint: str) -> "AnyNetwork | None":
         """A copy of a network in memory: callers may change it."""
         if fingerprint not in self._networks:
             return None
-        network = copy.deepcopy(self._networks[fingerprint])
+        import torch
+
+        network: AnyNetwork = copy.deepcopy(self._networks[fingerprint])
         for tensor in (*network.parameters(), *network.buffers()):  # laid out as if they were read from a file
             tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
         return network
@@ -77,7 +79,7 @@ class Memory(AnyStore):
         """The result of a complete stage; None if it is not complete."""
         return self._results.get(fingerprint)
 
-    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+    def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
         """A copy of the network."""
         found = self.recall(fingerprint)
         assert found is not None
@@ -124,15 +126,17 @@ class Store(AnyStore):
             raise LecoError(f"{self.folder(fingerprint)}: the stage is not complete; run it first")
         return found
 
-    def network(self, fingerprint: str, build: Callable[[], AnyNetwork], name: str) -> AnyNetwork:
+    def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
         """The network of a complete stage, from memory or from its file."""
+        from leco.models.network import load_network
+
         path = self.weights(fingerprint)
         if not path.is_file():
             raise LecoError(f"{path}: the stage is not complete; run it first")
         remedy = "; delete its folder to train the stage again"
         return self.recall(fingerprint) or load_network(path, build, name, remedy)
 
-    def remember(self, fingerprint: str, network: AnyNetwork) -> None:
+    def remember(self, fingerprint: str, network: "AnyNetwork") -> None:
         """Keep the last few networks in memory."""
         super().remember(fingerprint, network)
         for oldest in list(self._networks)[:-_KEPT_IN_MEMORY]:

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 _TAKEN = (
-    *("metric", "data", "ontology", "samples", "best_step", "validation_score", "seconds", "images_per_second"),
+    *(
+        "metric",
+        "data",
+        "budget",
+        "ontology",
+        "samples",
+        "best_step",
+        "validation_score",
+        "seconds",
+        "images_per_second",
+    ),
     *("device", "threads", "processes", "packages"),
 )
 

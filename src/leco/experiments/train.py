@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from leco.data.benchmarks.benchmark import Budget
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, Periods
 from leco.devices import check_shares
@@ -27,7 +26,7 @@ from leco.model.model import Model, load
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.progress import visible
-from leco.settings import Part, Strategy
+from leco.settings import DEFAULT_BUDGET, Budget, Part, Strategy
 from leco.training.loggers import LOGGERS
 from leco.training.loop import Report
 
@@ -42,7 +41,7 @@ def train(
     head_start: bool = False,
     annotation: Annotation = "label-new",
     seed: int = 0,
-    budget: Budget = "paper",
+    budget: Budget = DEFAULT_BUDGET,
     start: str | Path | None = None,
     network: PartGiven = None,
     optimiser: PartGiven = None,

@@ -1,8 +1,8 @@
 """The README of a bundle: what a model is, in words, for those who did not train it."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
+from leco.markdown import plain, table
 from leco.model.description import Description, Metrics
 from leco.ontology.ontology import Ontology
 
@@ -145,18 +145,3 @@ def _use(description: Description) -> Iterator[str]:
     yield "    leco export . --onnx -o model.onnx"
     yield ""
     yield "Nothing in this folder is executed when it is loaded."
-
-
-def plain(text: str) -> str:
-    """Text that Markdown shows as it is, within one line.
-
-    >>> print(plain("a|b *c*"))
-    a\\|b \\*c\\*
-    """
-    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(text.split()))
-
-
-def table(headings: Sequence[str], labels: int, rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first columns are labels and the others numbers; its cells are Markdown already."""
-    rule = ["---"] * labels + ["---:"] * (len(headings) - labels)
-    return [f"| {' | '.join(row)} |" for row in ([plain(heading) for heading in headings], rule, *rows)]

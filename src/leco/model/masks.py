@@ -16,7 +16,7 @@ from leco.data.images import channels_first, decode_image, scaled
 from leco.data.input_files import Given
 from leco.data.inputs import image_paths
 from leco.data.manifest.checks import normalise
-from leco.data.manifest.problems import Fault
+from leco.data.manifest.table import Fault
 from leco.data.masks import MOST_IN_BYTES, encode_mask
 from leco.data.pictures import palette
 from leco.errors import LecoError

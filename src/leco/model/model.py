@@ -332,10 +332,10 @@ def _evaluated(models: Sequence[Model], data: ManifestDataset, split: str) -> Ev
     if modality.has_masks:
         size = 1
     judged: Judged | None = None
-    with progress_bar("evaluating", len(chosen)) as advance:
+    with progress_bar("evaluating") as tick:
         found = judge(candidates, chosen, data.ontology, batch_size=size, metric=modality.metric)
         for number, judged in enumerate(found, start=1):
-            advance(number * size)
+            tick(number * size, len(chosen))
     assert judged is not None
     tables = [judged.scores(number, model.ontology, model.description.evaluated) for number, model in enumerate(models)]
     versions = {}

@@ -68,7 +68,7 @@ def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) ->
 
 
 def check_backbone(name: str) -> None:
-    """Refuse a name that is no backbone, whatever the inputs."""
+    """Refuse a name that is not a backbone, whatever the inputs."""
     if name not in _VECTORS and not _WRN.fullmatch(name):
         check_known(name, _OTHERS)
 
@@ -112,7 +112,7 @@ def check_known(name: str, others: Sequence[str] = ()) -> None:
     import timm
 
     if not timm.is_model(name):
-        raise LecoError(f"{name!r} is no backbone{nearest(name, [*others, *timm.list_models()])}")
+        raise LecoError(f"{name!r} is not a backbone{nearest(name, [*others, *timm.list_models()])}")
 
 
 def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **options: Any) -> nn.Module:

@@ -1,1 +1,1 @@
-"""Versions, transitions, evidence, changes, inference from co-labelled data, files."""
+"""Label ontologies: versions, transitions, evidence, changes, inference from co-labelled data, files, drawings."""

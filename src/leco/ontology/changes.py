@@ -1,4 +1,4 @@
-"""What happened to the classes between two versions."""
+"""Changes of the classes between two versions, and differences between two histories."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leco.errors import LecoError
+from leco.errors import LecoError, and_more
 from leco.ontology.transition import Transition
 from leco.ontology.version import Version
 
 if TYPE_CHECKING:
     from leco.ontology.ontology import Ontology
 
+_SHOWN = 5  # differences in a message
+
 Kind = Literal["kept", "renamed", "replaced", "split", "carved", "merged", "redrawn", "added", "removed", "ignored"]
 
-# The order in which a reader wants to see them; "kept" is no news.
+# In the order of interest to a reader.
 KINDS: tuple[Kind, ...] = (
     "split",
     "carved",
@@ -33,21 +35,21 @@ KINDS: tuple[Kind, ...] = (
 
 MEANING: dict[Kind, str] = {
     "split": "one class became several",
-    "carved": "new classes were taken out of one that lives on",
+    "carved": "new classes were taken out of one that still exists",
     "merged": "several classes became one",
     "redrawn": "several classes became several others",
     "renamed": "the same class under another name",
     "replaced": "one class became one other",
     "added": "brand-new: no old label can mean it",
-    "removed": "no new class is left for this label",
-    "ignored": "no longer a class: its labels now say nothing",
+    "removed": "no new class comes from it",
+    "ignored": "no longer a class: its labels are ignored",
     "kept": "unchanged",
 }
 
 
 @dataclass(frozen=True)
 class Change:
-    """A smallest group of old and new classes that hang together. Classes are given by name, or id if ambiguous."""
+    """A connected group of old and new classes, given by name, or by id if ambiguous."""
 
     kind: Kind
     old: tuple[str, ...]
@@ -55,9 +57,9 @@ class Change:
 
 
 def changes(transition: Transition, ignored: NDArray[np.bool_], removed: NDArray[np.bool_]) -> list[Change]:
-    """List every change between two versions, in the order of `KINDS`, then of the classes.
+    """List the changes between two versions, sorted by `KINDS`, then by class.
 
-    `ignored` and `removed` tell which old classes have a part that met that end on the way.
+    `ignored` and `removed` are masks of the old classes of which a part was ignored or removed on the way.
     """
     found = [
         Change(
@@ -71,7 +73,7 @@ def changes(transition: Transition, ignored: NDArray[np.bool_], removed: NDArray
 
 
 def _components(transition: Transition) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the connected parts of the graph between old and new classes, as lists of indices."""
+    """Yield the connected components of the graph between old and new classes, as lists of indices."""
     edges = transition.sparse
     graph = sparse.block_array([[None, edges.T], [edges, None]], format="csr")
     count, part = sparse.csgraph.connected_components(graph, directed=False)
@@ -82,17 +84,13 @@ def _components(transition: Transition) -> Iterator[tuple[list[int], list[int]]]
 
 
 def _kind(
-    transition: Transition,
-    old: list[int],
-    new: list[int],
-    ignored: NDArray[np.bool_],
-    removed: NDArray[np.bool_],
+    transition: Transition, old: list[int], new: list[int], ignored: NDArray[np.bool_], removed: NDArray[np.bool_]
 ) -> Kind:
     if not old:
         return "added"
     if not new:
         return "ignored" if ignored[old[0]] else "removed"
-    absorbed = transition.sparse[new].sum() < len(new) - 1e-6  # something that had no label in the old version
+    absorbed = transition.sparse[new].sum() < len(new) - 1e-6  # something without a label in the old version
     if len(old) > 1 or absorbed:
         return "merged" if len(new) == 1 else "redrawn"
     survives = any(transition.new.ids[index] == transition.old.ids[old[0]] for index in new)
@@ -103,43 +101,40 @@ def _kind(
     return "renamed" if survives else "replaced"
 
 
-_SHOWN = 5
-
-
 def differences(known: "Ontology", other: "Ontology") -> list[str]:
-    """Say, in words, what is not in `other` as it is `known`; later versions of `other` do not count.
+    """Describe how `other` differs from `known`; later versions of `other` do not count.
 
+    >>> from leco import Ontology
     >>> v1 = {"name": "v1", "classes": ["road", "bus"]}
     >>> histories = [[v1, {"name": "v2", "classes": v2}] for v2 in (["road", "city-bus"], ["road", "tram", "bus"])]
     >>> differences(*(Ontology.from_dict({"versions": versions}) for versions in histories))
-    ["v2: 'city-bus' is called 'tram'", "v2: 'bus' was added"]
+    ["v2: 'city-bus' was renamed to 'tram'", "v2: 'bus' was added"]
     """
     names = [version.name for version in known.versions]
     others = [version.name for version in other.versions]
     if others[: len(names)] == names and known.fingerprint == other.until(names[-1]).fingerprint:
         return []
-    found = [f"there is no version {name}" for name in names if name not in others]
+    found = [f"version {name} is missing" for name in names if name not in others]
     shared = [name for name in others if name in names]
     last = others.index(shared[-1]) if shared else -1
-    found += [f"the version {name} was put in" for name in others[:last] if name not in names]
+    found += [f"version {name} was inserted" for name in others[:last] if name not in names]
     if shared != [name for name in names if name in shared]:
-        found.append(f"the versions are in another order: {', '.join(shared)}")
+        found.append(f"the order of versions differs: {', '.join(shared)}")
     for name in shared:
-        found += [f"{name}: {text}" for text in _of_classes(known[name], other[name])]
+        found += [f"{name}: {text}" for text in _class_differences(known[name], other[name])]
         if not found:
-            found += [f"{name}: {text}" for text in _of_origins(known, other, name)]
+            found += [f"{name}: {text}" for text in _origin_differences(known, other, name)]
     return found
 
 
 def require_same(known: "Ontology", other: "Ontology", who: str, whose: str) -> None:
-    """Refuse another history than the known one, and say what differs."""
+    """Raise an error that lists the differences, if there are any."""
     if found := differences(known, other):
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise LecoError(f"{who} has another ontology than {whose}: {'; '.join(found[:_SHOWN])}{more}")
+        raise LecoError(f"the ontology of {who} differs from that of {whose}: {'; '.join(and_more(found, _SHOWN))}")
 
 
-def _of_classes(known: Version, other: Version) -> list[str]:
-    """Classes are the same by id; one that took another's place is that one, renamed."""
+def _class_differences(known: Version, other: Version) -> list[str]:
+    """Classes with the same id are the same; one in the place of another is that one, renamed."""
     mine, theirs = set(known.ids), set(other.ids)
     moved = {
         index
@@ -153,18 +148,18 @@ def _of_classes(known: Version, other: Version) -> list[str]:
         if now is None:
             found.append(f"{known.handle(index)!r} is missing")
         elif now != known.handle(index):
-            found.append(f"{known.handle(index)!r} is called {now!r}")
+            found.append(f"{known.handle(index)!r} was renamed to {now!r}")
     added = [index for index, id_ in enumerate(other.ids) if id_ not in mine and index not in moved]
     found += [f"{other.handle(index)!r} was added" for index in added]
     if not found and known.ids != other.ids:
-        found.append("the classes are in another order")
+        found.append("the order of classes differs")
     if known.ignored != other.ignored:
-        found.append(f"other labels are ignored: {', '.join(map(repr, other.ignored)) or 'none'}")
+        found.append(f"the ignored labels differ: {', '.join(map(repr, other.ignored)) or 'none'}")
     return found
 
 
-def _of_origins(known: "Ontology", other: "Ontology", name: str) -> list[str]:
-    """Where the classes of a version come from, in the one before; its classes are the same in both."""
+def _origin_differences(known: "Ontology", other: "Ontology", name: str) -> list[str]:
+    """Compare the origins of the classes of a version that has the same classes in both histories."""
     position = known.position(name)
     if not position or not other.position(name):
         return []
@@ -175,10 +170,12 @@ def _of_origins(known: "Ontology", other: "Ontology", name: str) -> list[str]:
             {step.old.handle(parent): share for parent, share in step.origins(index).items()} for step in steps
         )
         if mine != theirs:
-            found.append(f"{handle!r} comes from {_spell(theirs)}, not from {_spell(mine)}")
+            found.append(f"{handle!r} comes from {_spell(theirs)}, not {_spell(mine)}")
     return found
 
 
 def _spell(origins: dict[str, float]) -> str:
     whole = len(origins) == 1
-    return " and ".join(f"{name!r}" + ("" if whole else f" ({share:g})") for name, share in origins.items()) or "none"
+    return (
+        " and ".join(f"{name!r}" + ("" if whole else f" ({share:g})") for name, share in origins.items()) or "nothing"
+    )

@@ -1,4 +1,4 @@
-"""A picture of an ontology's history: a column per version, a line from every class to what it became."""
+"""Draw the history of an ontology: a column per version, and a line from every class to what it became."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from leco.ontology.version import Version
 _ROW = 18  # height of a class, in px
 _TOP = 44
 _GAP = 150  # width of the links between two versions
-_LETTER = 6.7  # width of a letter, about
+_LETTER = 6.7  # average width of a letter
 _MOST_ROWS = 3_000
 
 Node = tuple[int, int]  # version position, class index
@@ -30,9 +30,9 @@ class _Layout:
 
 
 def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
-    """Draw the history as one self-contained SVG, in light or dark as the reader's screen is.
+    """Draw the history as a self-contained SVG, in light or dark mode as the reader prefers.
 
-    `focus` names classes of any version: only they and their relatives are drawn.
+    If `focus` names classes, of any version, only they and their relatives are drawn.
     """
     layout = _layout(ontology, focus)
     kinds = _kinds(ontology)
@@ -57,7 +57,7 @@ def to_svg(ontology: Ontology, focus: Sequence[str] = ()) -> str:
             f'{(x0 + x1) / 2:.0f},{y1:.1f} {x1:.0f},{y1:.1f}"/>'
         )
         if share < 1:
-            x = x0 + 6 + 34 * shares_shown[old]  # several shares of one old class stand side by side
+            x = x0 + 6 + 34 * shares_shown[old]  # the shares of one old class are side by side
             shares_shown[old] += 1
             parts.append(f'<text class="share" x="{x:.0f}" y="{y0 - 3:.1f}">{share:.0%}</text>')
     for node in sorted(layout.rows):
@@ -86,7 +86,7 @@ def _legend(kinds: set[Kind], y: float) -> list[str]:
 
 
 def to_html(ontology: Ontology, focus: Sequence[str] = ()) -> str:
-    """Draw the history as a page of its own: picture, legend, list of changes, search; needs no network."""
+    """Draw the history as a self-contained page with legend, list of changes and search."""
     steps = []
     for old, new in ((step.old, step.new) for step in ontology.steps):
         found = ontology.changes(old.name, new.name)
@@ -120,8 +120,8 @@ def _layout(ontology: Ontology, focus: Sequence[str]) -> _Layout:
     rows = _rows(nodes, links)
     if len(rows) and max(rows.values()) > _MOST_ROWS:
         raise LecoError(
-            f"{len(nodes):,} classes are too many for one picture; choose some with --focus CLASS "
-            "(they and their relatives are drawn)"
+            f"{len(nodes):,} classes are too many for one drawing; draw some of them, with their relatives, by "
+            "--focus CLASS"
         )
     columns = []
     left = 16.0
@@ -134,7 +134,7 @@ def _layout(ontology: Ontology, focus: Sequence[str]) -> _Layout:
 
 
 def _rows(nodes: set[Node], links: list[tuple[Node, Node, float]]) -> dict[Node, float]:
-    """Put a class in the middle of what it became; classes that became nothing further get the next row."""
+    """Place a class in the middle of its descendants; one without descendants gets the next row."""
     children: dict[Node, list[Node]] = {}
     for old, new, _ in sorted(links):
         children.setdefault(old, []).append(new)
@@ -154,7 +154,7 @@ def _rows(nodes: set[Node], links: list[tuple[Node, Node, float]]) -> dict[Node,
             else:
                 rows[node] = next_row
                 next_row += 1
-    # Merged classes share descendants, and so would share a row: push them apart.
+    # Merged classes share descendants, so they would share a row: push them apart.
     for position in {position for position, _ in nodes}:
         lowest = -1.0
         for node in sorted((n for n in nodes if n[0] == position), key=lambda n: (rows[n], n)):
@@ -174,14 +174,14 @@ def _find(ontology: Ontology, focus: Sequence[str]) -> set[Node]:
         if not matches:
             known = (handle for version in ontology.versions for handle in version.lookup)
             ignored = [version.name for version in ontology.versions if label in version.ignored]
-            problem = f"is ignored in {ignored[0]}, so it is not drawn" if ignored else "is no class of any version"
+            problem = f"is ignored in {ignored[0]}, so it is not drawn" if ignored else "is not a class of any version"
             raise LecoError(f"{label!r} {problem}" + ("" if ignored else nearest(label, known)))
         found |= matches
     return found
 
 
 def _relatives(start: set[Node], links: list[tuple[Node, Node, float]]) -> set[Node]:
-    """The classes themselves, all they became, and all they came from."""
+    """Return the classes with all their descendants and ancestors."""
     found = set(start)
     for forward in (True, False):
         reached = set(start)
@@ -194,7 +194,7 @@ def _relatives(start: set[Node], links: list[tuple[Node, Node, float]]) -> set[N
 
 
 def _kinds(ontology: Ontology) -> dict[Node, Kind]:
-    """What happened to a class: the change it came by, or, if it was dropped, that."""
+    """Return the change that each class came from, or that removed it."""
     kinds: dict[Node, Kind] = {}
     for position, (old, new) in enumerate((step.old, step.new) for step in ontology.steps):
         for change in ontology.changes(old.name, new.name):

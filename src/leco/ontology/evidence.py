@@ -1,4 +1,4 @@
-"""A label of any version, or none, as log-likelihoods over the newest classes: the one idea everything rests on."""
+"""Evidence: a label of any version, or none, as log-likelihoods over the newest classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ INTEGERS = {
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
     *(torch.int8, torch.int16, torch.int32, torch.int64),
 }
-_TABLE = 2**22  # numbers that all rows together may have to be kept dense: 16 MB
+_TABLE = 2**22  # largest number of values for which all rows are kept dense: 16 MB
 _IMPOSSIBLE = -1  # in place of a row id
 UNLABELLED = 0  # the row id of "no label": all classes remain possible
 
@@ -30,8 +30,9 @@ UNLABELLED = 0  # the row id of "no label": all classes remain possible
 class Evidence:
     """Rows of ``e_c = log P(annotator says this label | the true newest class is c)``, one per label of any version.
 
-    Row 0 is "unlabelled" (all zero). Rows are stored sparsely (row `i` holds entries ``starts[i]:starts[i + 1]``), so
-    a tree costs one entry per class and version, and, unless all are small, made dense for the samples of a batch only.
+    Row 0 is "unlabelled" (all zero). Rows are sparse (row `i` has the entries ``starts[i]:starts[i + 1]``), so that a
+    tree costs one entry per class and version; unless all are small, they are made dense only for the samples of a
+    batch.
     """
 
     ontology: "Ontology"
@@ -39,11 +40,11 @@ class Evidence:
     starts: Tensor  # (num_rows + 1,)
     classes: Tensor  # (num_entries,) newest class index
     loglik: Tensor  # (num_entries,)
-    silent: Tensor  # (num_rows,) labels of classes that were later ignored: they say nothing
+    silent: Tensor  # (num_rows,) whether a label is of a class that was later ignored
 
     @classmethod
     def of(cls, ontology: "Ontology") -> "Evidence":
-        """Compile the history of versions."""
+        """Compile the evidence of every label of every version."""
         newest = ontology.newest
         blocks = [sparse.csr_array((1, len(newest)))]
         silent = [np.zeros(1, dtype=bool)]
@@ -78,16 +79,16 @@ class Evidence:
         return replace(self, **tensors)
 
     def ids(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
-        """Row ids of labels (indices or names; -1, None or "" for none) given under `version`, same shape.
+        """Return the row ids of labels (indices or names; -1, None or "" for none) of `version`, in the same shape.
 
-        Raises where a label is impossible, so that training never meets one: its class was removed, so no newest
-        class explains it.
+        A label is impossible if its class was removed, so that no newest class explains it; that raises an error, so
+        that training never meets one.
         """
         known = self.ontology[version]
         if isinstance(labels, Tensor) and labels.dtype in INTEGERS:
             indices = labels.long()
             if indices.numel() and not NO_LABEL <= int(indices.min()) <= int(indices.max()) < len(known):
-                known.encode(labels.cpu().numpy())  # says which one
+                known.encode(labels.cpu().numpy())  # raises an error that names the label
         elif isinstance(labels, Tensor):
             raise LecoError(f"labels of {version} must be integers, not {labels.dtype}")
         else:
@@ -98,14 +99,14 @@ class Evidence:
             label = known.handle(int(indices[impossible][0]))
             raise LecoError(
                 f"label {label!r} of {version} is impossible: no class of {self.ontology.newest.name} comes from it; "
-                f"leave these {int(impossible.sum())} samples out, or list {label!r} under `ignore` of the version "
-                "that dropped it"
+                f"remove these {int(impossible.sum())} samples, or list {label!r} under `ignore` of the version that "
+                "dropped it"
             )
         return ids
 
     @cached_property
     def _row_ids(self) -> dict[str, Tensor]:
-        """For every version, the row id of each class, and of no label."""
+        """By version, the row id of each class and, last, of no label."""
         found = {}
         for version in self.ontology.versions:
             ids = torch.arange(len(version), device=self.starts.device) + self.offsets[version.name]
@@ -115,22 +116,22 @@ class Evidence:
 
     @cached_property
     def _with_impossible(self) -> set[str]:
-        """The versions with a class that no newest class explains."""
+        """Versions with a class that no newest class explains."""
         return {version for version, ids in self._row_ids.items() if (ids == _IMPOSSIBLE).any()}
 
     def gather(self, ids: Tensor) -> Tensor:
-        """Log-likelihoods for row ids of shape (n, ...): (n, C, ...)."""
+        """Return the log-likelihoods of row ids of shape (n, ...): (n, C, ...)."""
         flat = ids.reshape(-1).long()
-        rows = self._made(flat) if self._table is None else self._table.index_select(0, flat)
+        rows = self._dense(flat) if self._table is None else self._table.index_select(0, flat)
         return rows.view(*ids.shape, self.num_classes).movedim(-1, 1) if ids.dim() > 1 else rows
 
     @cached_property
     def _table(self) -> Tensor | None:
-        """All rows, if they are small: to pick from them is much faster than to make them anew in every step."""
+        """All rows, if they are small: selecting them is much faster than building them in every step."""
         fits = len(self) * self.num_classes <= _TABLE
-        return self._made(torch.arange(len(self), device=self.starts.device)) if fits else None
+        return self._dense(torch.arange(len(self), device=self.starts.device)) if fits else None
 
-    def _made(self, flat: Tensor) -> Tensor:
+    def _dense(self, flat: Tensor) -> Tensor:
         start, stop = self.starts[flat], self.starts[flat + 1]
         counts = stop - start
         sample = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), counts)
@@ -142,7 +143,7 @@ class Evidence:
         return rows
 
     def rows(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
-        """Log-likelihoods over the newest classes, (n, C, ...), of labels given under `version`.
+        """Return the log-likelihoods over the newest classes, (n, C, ...), of labels of `version`.
 
         >>> from leco import Ontology
         >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}

@@ -16,12 +16,13 @@ from leco.ontology.version import NO_LABEL, Version
 from leco.strict_yaml import Place
 
 _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
-_MOST_PROBLEMS = 20  # looked for in one file
+_MOST_PROBLEMS = 20  # found in one file
+_SHARE = "share"
 _PLAIN_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./()'")
 
 
 def load(path: Path) -> Ontology:
-    """Read and check an ontology file; any error names the file, the line, the value and what would be right."""
+    """Read and check an ontology file; an error names the file, the line, the value and the remedy."""
     kind, text, content = _read(path)
     try:
         return parse(content)
@@ -30,7 +31,7 @@ def load(path: Path) -> Ontology:
 
 
 def load_all(path: Path) -> tuple[Ontology | None, list[str]]:
-    """An ontology, or all that is wrong with it: after a wrong class, the rest is read as if that one had no past."""
+    """Return an ontology, or all of its problems: after a wrong class, parsing continues as if it were brand-new."""
     try:
         kind, text, content = _read(path)
     except LecoError as error:
@@ -42,13 +43,13 @@ def load_all(path: Path) -> tuple[Ontology | None, list[str]]:
             return (None if problems else ontology), problems
         except SchemaError as error:
             problems.append(_locate(path, kind, text, error))
-            if not _forget_past(content, error.path):
+            if not _make_brand_new(content, error.path):
                 break
     return None, problems
 
 
 def _read(path: Path) -> tuple[str, str, Any]:
-    """The format of a file, its text, and its content as plain data."""
+    """Return the format of a file, its text, and its content as plain data."""
     kind, text = _format(path), read_text(path, _LARGEST_FILE)
     try:
         if kind == "tsv":
@@ -64,8 +65,8 @@ def _locate(path: Path, kind: str, text: str, error: SchemaError) -> str:
     return f"{path}{f':{line}' if line else ''}: {where}{error.problem}"
 
 
-def _forget_past(content: Any, place: strict_yaml.Place) -> bool:
-    """Take away what is said of the class at a place; tell if there was something."""
+def _make_brand_new(content: Any, place: Place) -> bool:
+    """Drop the description of the class at a place; return whether there was one."""
     if len(place) < 4 or place[2] != "classes":
         return False
     classes = content["versions"][place[1]]["classes"]
@@ -76,10 +77,10 @@ def _forget_past(content: Any, place: strict_yaml.Place) -> bool:
 
 
 def save(ontology: Ontology, path: Path) -> None:
-    """Write an ontology file, whole or not at all."""
+    """Write an ontology file atomically."""
     kind = _format(path)
     if len(ontology.versions) < 2:
-        raise LecoError(f"{path}: an ontology file needs two versions; {ontology!r} has one")
+        raise LecoError(f"{path}: an ontology file needs at least two versions; {ontology!r} has one")
     if kind == "tsv":
         write_text(path, write_tsv(ontology))
     elif kind == "json":
@@ -91,12 +92,12 @@ def save(ontology: Ontology, path: Path) -> None:
 def _format(path: Path) -> str:
     known = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".tsv": "tsv"}
     if path.suffix.lower() not in known:
-        raise LecoError(f"{path}: the ending says which format is meant; valid: {', '.join(known)}")
+        raise LecoError(f"{path}: unknown ontology format {path.suffix!r}; valid: {', '.join(known)}")
     return known[path.suffix.lower()]
 
 
 def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
-    """Return the line of a path, or of the nearest container of it that has one."""
+    """Return the line of a place, or of the innermost container of it that has one."""
     if not path:
         return 1
     lines: dict[tuple[Any, ...], int] = {}
@@ -105,7 +106,7 @@ def line_of(kind: str, text: str, path: tuple[Any, ...]) -> int | None:
             read_tsv(text, "", lines)
         else:
             strict_yaml.read(text, path, lines)
-    except TextError:  # JSON may escape characters in ways that YAML does not know
+    except TextError:  # JSON has escape sequences that YAML does not support
         return None
     return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 1)
 
@@ -115,9 +116,9 @@ def to_yaml(
     comments: Mapping[str, Sequence[str]] | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """Write an ontology the way people do: one class a line.
+    """Return an ontology as YAML with one class per line.
 
-    By version, there may be `comments` on each of its classes ("" for none), and `notes`, lines of comment at its end.
+    `comments` are for each class of a version ("" for none), `notes` are lines at the end of a version.
     """
     lines = [f"name: {word(data['name'])}", "versions:"]
     for version in data["versions"]:
@@ -138,7 +139,7 @@ def to_yaml(
 
 
 def flow(value: Any) -> str:
-    """Plain data as YAML on one line."""
+    """Return plain data as YAML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{word(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -147,18 +148,18 @@ def flow(value: Any) -> str:
 
 
 def word(text: str) -> str:
-    """Quote a string only where YAML would read something else."""
+    """Quote a string only if YAML would read it as something else."""
     safe = _PLAIN_WORD.issuperset(text.replace(" ", "")) and text[:1].isalpha() and strict_yaml.read(text) == text
     return text if safe else json.dumps(text, ensure_ascii=False)
 
 
 def unparse(ontology: Ontology) -> dict[str, Any]:
-    """Return plain data that `parse` turns into an equal ontology."""
+    """Return the ontology as plain data, the inverse of `parse`."""
     versions = []
     used_ids: set[str] = set()
     for number, version in enumerate(ontology.versions):
         step = ontology.steps[number - 1] if number else None
-        # A class is called by its name, or, where that is not unique, by its id.
+        # The key is the name of a class, or its id if the name is not unique.
         classes = {version.handle(i): _class(version, i, step, used_ids) for i in range(len(version))}
         content: dict[str, Any] = {"name": version.name, "classes": classes if any(classes.values()) else list(classes)}
         if version.ignored:
@@ -169,25 +170,25 @@ def unparse(ontology: Ontology) -> dict[str, Any]:
 
 
 def _class(version: Version, index: int, step: Transition | None, used_ids: set[str]) -> dict[str, Any] | None:
-    """Write down what `parse` would not suppose from the key alone."""
+    """Return what `parse` would not assume from the key alone."""
     key, name, id_ = version.handle(index), version.classes[index], version.ids[index]
     parents = step.origins(index) if step else {}
     before = step.old if step else None
     spec: dict[str, Any] = {}
-    supposed_name, supposed_id = key, key if key not in used_ids else None
+    assumed_name, assumed_id = key, key if key not in used_ids else None
     same = before.lookup.get(key) if before else None
     if before and len(parents) == 1 and same not in parents and before.ids[next(iter(parents))] == id_:
         spec["renamed"] = before.handle(next(iter(parents)))
-        supposed_id = id_
+        assumed_id = id_
     elif before and same in parents:
-        supposed_name, supposed_id = before.classes[same], before.ids[same]
+        assumed_name, assumed_id = before.classes[same], before.ids[same]
         if len(parents) > 1:
             spec["from"] = _shares(before, parents)
     elif before and (parents or (same is not None and same != NO_LABEL)):
         spec["from"] = _shares(before, parents)
-    if name != supposed_name:
+    if name != assumed_name:
         spec["name"] = name
-    if id_ != supposed_id:
+    if id_ != assumed_id:
         spec["id"] = id_
     return spec or None
 
@@ -200,32 +201,28 @@ def _shares(before: Version, parents: dict[int, float]) -> str | list[str] | dic
     return list(shares) if equal else shares
 
 
-_SHARE = "share"
-
-
 def read_tsv(text: str, name: str, lines: dict[Place, int] | None = None) -> dict[str, Any]:
-    """Turn a mapping into the content of an ontology; where `lines` is given, note the line of every class in it."""
+    """Parse a TSV mapping to the content of an ontology; `lines`, if given, receives the line of every class."""
     numbered = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
     rows = ((number, [cell.strip() for cell in line.split("\t")]) for number, line in numbered if line.strip())
     first, header = next(rows, (1, [""]))
     if len(header) < 2:
-        raise TextError(first, "a TSV mapping begins with a line of version names, oldest first, separated by tabs")
+        raise TextError(first, "the first line of a TSV mapping must be version names, oldest first, separated by tabs")
     if with_shares := header[-1].lower() == _SHARE:
         header = header[:-1]
         if len(header) != 2:
-            raise TextError(first, f"a `{_SHARE}` column is possible between two versions only; use YAML for more")
+            raise TextError(first, f"a `{_SHARE}` column needs exactly two versions; use YAML for more")
     if lines is not None:
         lines.update({("versions", column): first for column in range(len(header))})
     width = len(header) + with_shares
     parents: list[dict[str, dict[str, str]]] = [{} for _ in header]
     for number, cells in rows:
         if len(cells) > width:
-            raise TextError(number, f"{len(cells)} columns, but the header names {width}")
+            raise TextError(number, f"{len(cells)} columns, but the header has {width}")
         share = cells[-1] if with_shares and len(cells) == width else ""
         if share and not all(cells):
-            raise TextError(
-                number, f"the share {share} stands beside {' '.join(cells[:-1]).strip() or 'nothing'} alone"
-            )
+            alone = " ".join(cells[:-1]).strip() or "nothing"
+            raise TextError(number, f"the share {share} needs a class in both versions, not only {alone}")
         for column, cell in enumerate(cells[: len(header)]):
             if not cell:
                 continue
@@ -234,7 +231,7 @@ def read_tsv(text: str, name: str, lines: dict[Place, int] | None = None) -> dic
             found = parents[column].setdefault(cell, {})
             before = cells[column - 1] if column else ""
             if before and with_shares and before in found:
-                raise TextError(number, f"{before!r} and {cell!r} stand together twice")
+                raise TextError(number, f"duplicate row: {before!r} and {cell!r}")
             if before:
                 found[before] = share
     versions = [
@@ -251,11 +248,11 @@ def _tsv_class(key: str, parents: dict[str, str]) -> dict[str, Any] | None:
 
 
 def write_tsv(ontology: Ontology) -> str:
-    """Write a line per class and parent. Refuses what the format cannot hold."""
+    """Return a TSV mapping, a line per class and parent; refuse what the format cannot represent."""
     versions = ontology.versions
     soft = any(not step.is_tree for step in ontology.steps)
     if soft and len(versions) > 2:
-        raise LecoError("a TSV mapping cannot hold shares over more than two versions; save as .yaml or .json")
+        raise LecoError("a TSV mapping cannot represent shares over more than two versions; save as .yaml or .json")
     lines = [[version.name for version in versions] + [_SHARE] * soft]
     for column, version in enumerate(versions):
         for index, name in enumerate(version.classes):
@@ -276,6 +273,6 @@ def write_tsv(ontology: Ontology) -> str:
     except LecoError:
         same = False
     if not same:
-        what = "ignored labels, renames, ids or names that repeat, or a version named `share`"
-        raise LecoError(f"a TSV mapping cannot hold {what}; save as .yaml or .json")
+        what = "ignored labels, renames, ids, duplicate names, or a version named `share`"
+        raise LecoError(f"a TSV mapping cannot represent {what}; save as .yaml or .json")
     return text

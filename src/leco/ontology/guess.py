@@ -1,4 +1,4 @@
-"""A first guess at an ontology: equal names are kept, samples labelled twice tell more, a person says the rest."""
+"""Guess an ontology: classes with equal names are kept, samples labelled twice decide others, a person the rest."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,37 +8,36 @@ from typing import Any
 
 from leco.errors import closest
 from leco.ontology.files import flow, to_yaml, word
-from leco.ontology.inference import CoLabels, Parent, parents
+from leco.ontology.inference import MIN_SHARE, CoLabels, Parent, parents
 
-_MIN_SHARE = 0.01  # as of `leco ontology infer`
-_MOST_SUGGESTIONS = 500  # classes that relatives are looked for: each is compared with all old ones
-_SHORTEST = 3  # letters that two names must share to seem related
+_MOST_SUGGESTIONS = 500  # classes with suggestions: each is compared to all old ones
+_SHORTEST = 3  # letters that related names have in common
 
-Pairs = Mapping[tuple[str, str], Iterable[tuple[str, str]]]  # by (old, new) version: both labels of each such sample
+Pairs = Mapping[tuple[str, str], Iterable[tuple[str, str]]]  # by (old, new) version: both labels of each sample
 
 
 @dataclass(frozen=True)
 class GuessedStep:
-    """What is supposed of one version, and what is left to a person."""
+    """How the classes of one version were guessed, and what is left to a person."""
 
     old: str
     new: str
     kept: tuple[str, ...]
-    inferred: dict[str, str]  # new class -> what it comes from and how that is known
-    doubtful: dict[str, str]  # kept, though samples labelled twice disagree -> how
-    open: dict[str, list[str]]  # not in the old version -> what it may come from
+    inferred: dict[str, str]  # new class -> the evidence
+    doubtful: dict[str, str]  # kept class that samples labelled twice contradict -> the evidence
+    open: dict[str, list[str]]  # class without an origin -> old classes it may come from
     orphans: tuple[str, ...]  # old classes that nothing comes from
 
 
 @dataclass(frozen=True)
 class Guess:
-    """An ontology as plain data, and how it came about."""
+    """An ontology as plain data, and how it was guessed."""
 
     content: dict[str, Any]
     steps: tuple[GuessedStep, ...]
 
     def to_yaml(self) -> str:
-        """The file, with what is to be filled in as comments."""
+        """Return the file, with comments on what to fill in."""
         comments = {step.new: self._comments(step) for step in self.steps}
         notes = {step.new: _orphan_notes(step) for step in self.steps}
         return to_yaml(self.content, comments, notes)
@@ -49,11 +48,11 @@ class Guess:
 
 
 def guess(name: str, versions: Mapping[str, Sequence[str]], pairs: Pairs) -> Guess:
-    """Suppose how the classes of each version, oldest first, follow from the one before.
+    """Guess the origins of the classes of each version, oldest first, in the previous one.
 
-    A class whose name is in both is kept. Where samples were labelled in both, and there are enough of them to decide,
-    a new class comes from what most of it was, or, if there is no such class, from all that it was, in those shares.
-    Nothing else is supposed: names that look alike are suggested.
+    A class whose name is in both is kept. If enough samples were labelled in both, a new class comes from its majority
+    parent or, failing that, from all its parents in the measured shares. Nothing else is assumed: similar names are
+    only suggested.
     """
     names = list(versions)
     content: list[dict[str, Any]] = [{"name": names[0], "classes": list(versions[names[0]])}]
@@ -88,17 +87,17 @@ def _step(
             used.update([origin] if isinstance(origin, str) else origin)
             step.inferred[name] = _how(found, origin)
         else:
-            few = [found.parent] if found is not None and found.parent else []
-            looked = len(step.open) < _MOST_SUGGESTIONS
-            step.open[name] = list(dict.fromkeys(few + (related(name, versions[old]) if looked else [])))
+            seen_as = [found.parent] if found is not None and found.parent else []
+            similar = related(name, versions[old]) if len(step.open) < _MOST_SUGGESTIONS else []
+            step.open[name] = list(dict.fromkeys(seen_as + similar))
     orphans = tuple(c for c in versions[old] if c not in used)
     return GuessedStep(old, new, step.kept, step.inferred, step.doubtful, step.open, orphans), classes
 
 
 def _shares(colabels: CoLabels, name: str) -> dict[str, float]:
-    """What a merged class was, in rounded shares that sum to one; stray labels are left out."""
+    """Return the origins of a merged class in rounded shares that sum to one, without noise."""
     row = colabels.shares.tocsr()[[colabels.new.index(name)]]
-    kept = {colabels.old[i]: s for i, s in zip(row.indices.tolist(), row.data.tolist(), strict=True) if s >= _MIN_SHARE}
+    kept = {colabels.old[i]: s for i, s in zip(row.indices.tolist(), row.data.tolist(), strict=True) if s >= MIN_SHARE}
     total = sum(kept.values())
     return {parent: round(share / total, 3) for parent, share in sorted(kept.items(), key=lambda item: -item[1])}
 
@@ -106,7 +105,7 @@ def _shares(colabels: CoLabels, name: str) -> dict[str, float]:
 def _how(found: Parent, origin: object) -> str:
     if isinstance(origin, str):
         return f"{found.agreeing:,} of {found.count:,} samples labelled in both were {origin}"
-    return f"a mix, in {found.count:,} samples labelled in both"
+    return f"shares of {found.count:,} samples labelled in both"
 
 
 def _comment(step: GuessedStep, name: str) -> str:
@@ -120,27 +119,27 @@ def _comment(step: GuessedStep, name: str) -> str:
 
 
 def suggestion(name: str, relatives: Sequence[str]) -> str:
-    """What a person may say of a class that was not there before.
+    """Suggest what a person may write for a class without an origin.
 
     >>> suggestion("dog-poodle", ["dog"])
     'brand-new, or {from: dog}?'
     """
-    said = [flow({"renamed" if _letters(r) == _letters(name) else "from": r}) for r in relatives]
-    return f"brand-new, or {', '.join(said)}?" if said else "brand-new, or {from: …}?"
+    suggested = [flow({"renamed" if _letters(r) == _letters(name) else "from": r}) for r in relatives]
+    return f"brand-new, or {', '.join(suggested)}?" if suggested else "brand-new, or {from: …}?"
 
 
 def _orphan_notes(step: GuessedStep) -> list[str]:
     if not step.orphans:
         return []
     return [
-        f"Nothing comes from these classes of {word(step.old)}, so as it stands their labels are refused. Say what",
-        f"became of them beside a class above, such as {flow({'from': step.orphans[0]})}, or let them say nothing:",
+        f"Nothing comes from these classes of {word(step.old)}, so their labels are refused. Add them to a class",
+        f"above, such as {flow({'from': step.orphans[0]})}, or ignore them:",
         f"ignore: {flow(list(step.orphans))}",
     ]
 
 
 def related(name: str, candidates: Sequence[str], most: int = 3) -> list[str]:
-    """Names that may be meant by, or contain, another one, the closest first.
+    """Return names that are similar to a name or contain it, the closest first.
 
     >>> related("dog-poodle", ["cat", "dog", "hot dog"])
     ['dog', 'hot dog']

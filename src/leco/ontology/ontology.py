@@ -1,4 +1,4 @@
-"""The history of a label ontology: its versions and how each followed from the one before."""
+"""The history of a label ontology: its versions and the transitions between them."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ontology:
-    """Versions, oldest first, and the step from each to the next."""
+    """Versions, oldest first, and the transition from each to the next."""
 
     name: str
     versions: tuple[Version, ...]
@@ -31,7 +31,7 @@ class Ontology:
     def __post_init__(self) -> None:
         pairs = list(zip(self.versions, self.versions[1:], strict=False))
         if not self.versions or [(step.old, step.new) for step in self.steps] != pairs:
-            raise LecoError(f"ontology {self.name!r}: one step is needed between each version and the next")
+            raise LecoError(f"ontology {self.name!r}: needs one transition between each version and the next")
         for step in self.steps:
             sums = step.sparse.sum(axis=1)
             wrong = (np.abs(sums - 1) > 1e-6) & (sums > 0)
@@ -41,7 +41,7 @@ class Ontology:
                     f"the shares of {step.new.handle(row)!r} in {step.old.name} sum to {sums[row]:g}, not 1"
                 )
         if len(self._position) < len(self.versions):
-            raise LecoError(f"ontology {self.name!r}: version names must differ: {', '.join(self._position)}")
+            raise LecoError(f"ontology {self.name!r}: version names must be unique: {', '.join(self._position)}")
 
     def __repr__(self) -> str:
         history = " -> ".join(f"{version.name} ({len(version)} classes)" for version in self.versions)
@@ -49,7 +49,7 @@ class Ontology:
 
     @classmethod
     def from_dict(cls, data: object) -> "Ontology":
-        """Build an ontology from what its YAML file would hold; see `docs/reference/ontology.md`."""
+        """Build an ontology from the content of its YAML file; see `docs/reference/ontology.md`."""
         from leco.ontology.schema import parse
 
         return parse(data)
@@ -60,8 +60,8 @@ class Ontology:
     ) -> "Ontology":
         """Build a tree from one lineage per newest class, coarsest name first.
 
-        A name found under several parents is several classes (*Satyrium*), told apart by ids such as
-        ``Orchidaceae/Satyrium``. The `ignored` labels say nothing in any version.
+        A name under several parents is several classes (*Satyrium*), with ids such as ``Orchidaceae/Satyrium``. The
+        `ignored` labels are ignored in every version.
         """
         from leco.ontology.taxonomy import taxonomy
 
@@ -69,19 +69,19 @@ class Ontology:
 
     @classmethod
     def load(cls, path: Path | str) -> "Ontology":
-        """Read a ``.yaml``, ``.json`` or ``.tsv`` file, checking everything."""
+        """Read and check a ``.yaml``, ``.json`` or ``.tsv`` file."""
         from leco.ontology.files import load
 
         return load(Path(path))
 
     def save(self, path: Path | str) -> None:
-        """Write a ``.yaml``, ``.json`` or ``.tsv`` file; it appears whole or not at all."""
+        """Write a ``.yaml``, ``.json`` or ``.tsv`` file, atomically."""
         from leco.ontology.files import save
 
         save(self, Path(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the YAML file holds; `from_dict` takes it back."""
+        """Return the content of the YAML file, the inverse of `from_dict`."""
         from leco.ontology.files import unparse
 
         return unparse(self)
@@ -97,10 +97,10 @@ class Ontology:
 
     @cached_property
     def _transitions(self) -> dict[tuple[int, int], Transition]:
-        return {}  # every batch asks for them
+        return {}  # a cache, as every batch needs them
 
     def position(self, version: str) -> int:
-        """How many versions came before this one."""
+        """Return the index of a version."""
         if version not in self._position:
             raise LecoError(f"{version!r} is not a version of {self.name}{nearest(str(version), self._position)}")
         return self._position[version]
@@ -115,15 +115,15 @@ class Ontology:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change whenever any class, id, order or share does."""
+        """Sixteen hexadecimal digits that change with any class, id, order or share."""
         content = json.dumps(self.to_dict()["versions"], ensure_ascii=False)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def transition(self, new: str, old: str) -> Transition:
-        """How each class of `new` was labelled in `old`, composed over the versions between (the paper's E)."""
+        """Return how each class of `new` was labelled in `old`, composed over the versions between (the paper's E)."""
         first, last = self.position(old), self.position(new)
         if first > last:
-            raise LecoError(f"{new} is older than {old}: transitions lead from the newer version to the older")
+            raise LecoError(f"{new} is older than {old}: transitions go from the newer version to the older")
         if (first, last) not in self._transitions:
             whole = Transition.identity(self.versions[first])
             for step in self.steps[first:last]:
@@ -132,22 +132,22 @@ class Ontology:
         return self._transitions[first, last]
 
     def evidence(self) -> "Evidence":
-        """Every label of every version as evidence about the newest classes."""
+        """Return every label of every version as evidence about the newest classes."""
         from leco.ontology.evidence import Evidence
 
         return Evidence.of(self)
 
     def changes(self, old: str, new: str) -> list[Change]:
-        """What happened to the classes from `old` to `new`."""
+        """Return the changes of the classes from `old` to `new`."""
         return changes(self.transition(new, old), *self.ended(old, new))
 
     def translate(self, labels: Any, new: str, old: str) -> Any:
-        """Give labels of `new` the names they had in `old`.
+        """Translate labels of `new` to `old`.
 
-        Names become a list of names, a tensor of indices an int64 tensor, other indices an int64 array. A class merged
-        from several gets the one most of it was; a brand-new class has no old label: -1, or "".
+        Names become a list of names, a tensor of indices an int64 tensor, other indices an int64 array. A merged class
+        becomes its majority parent; a brand-new class has no old label: -1, or "".
         """
-        parents = np.append(self.transition(new, old).parents, NO_LABEL)  # so that no label, -1, stays none
+        parents = np.append(self.transition(new, old).parents, NO_LABEL)  # so that -1, no label, stays -1
         if hasattr(labels, "new_tensor"):
             indices = parents[self[new].encode(labels.cpu().numpy())]
             return labels.new_tensor(indices, dtype=labels.long().dtype)  # wide enough for any index
@@ -158,7 +158,7 @@ class Ontology:
         return np.array([*self[old].handles, ""], dtype=object)[translated].tolist()
 
     def ended(self, old: str, new: str | None = None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which classes of `old` have a part that, by `new`, was ignored, and which a part that was removed."""
+        """Return masks of the classes of `old` of which a part was ignored, or removed, by `new`."""
         first, last = self.position(old), self.position(new or self.newest.name)
         ignored, removed = (np.zeros(len(self.versions[last]), dtype=bool) for _ in range(2))
         for step in reversed(self.steps[first:last]):

@@ -1,6 +1,6 @@
-"""The content of an ontology file, as plain data, to an `Ontology`. `docs/reference/ontology.md` describes it.
+"""Parse the content of an ontology file, as plain data, to an `Ontology`; see `docs/reference/ontology.md`.
 
-Where something is wrong, `SchemaError` carries the path to it, so that the reader of the file can name the line.
+A `SchemaError` has the path to the problem, so that the reader of the file can name the line.
 """
 
 import re
@@ -16,7 +16,7 @@ from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL, Version
 from leco.strict_yaml import Place, Plain
 
-# Shares are written by hand: 0.333 three times is meant to be a whole.
+# Shares are written by hand: three times 0.333 means 1.
 _SHARE_TOLERANCE = 0.005
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 _LONGEST_NAME = 200
@@ -24,7 +24,7 @@ _MOST_VERSIONS = 1_000
 
 
 class SchemaError(LecoError):
-    """What is wrong with an ontology's content, and where."""
+    """A problem in the content of an ontology, and its path."""
 
     def __init__(self, path: Place, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -32,7 +32,7 @@ class SchemaError(LecoError):
 
 
 def spell(path: Place) -> str:
-    """Write a path the way people do.
+    """Return a path in the usual notation.
 
     >>> spell(("versions", 1, "classes", "road"))
     'versions[1].classes.road'
@@ -42,7 +42,7 @@ def spell(path: Place) -> str:
 
 @dataclass
 class _Draft:
-    """One version being read: its classes so far, and the edges to the version before."""
+    """A version being parsed: its classes so far, and the edges to the previous version."""
 
     name: str
     path: Place
@@ -69,7 +69,7 @@ def parse(data: object) -> Ontology:
             ("versions",) if "versions" in root else (), "`versions` must be a list of versions, oldest first"
         )
     if len(versions) > _MOST_VERSIONS:
-        raise SchemaError(("versions",), f"{len(versions)} versions are more than {_MOST_VERSIONS}")
+        raise SchemaError(("versions",), f"{len(versions)} versions are too many; the limit is {_MOST_VERSIONS}")
     built: list[Version] = []
     steps: list[Transition] = []
     used_ids: set[str] = set()
@@ -87,7 +87,7 @@ def _version(spec: object, path: Place, earlier: list[Version], used_ids: set[st
         raise SchemaError(path, "the version has no `name`")
     name = _text(content["name"], (*path, "name"), "a version name")
     if name in (version.name for version in earlier):
-        raise SchemaError((*path, "name"), f"there are two versions named {name!r}")
+        raise SchemaError((*path, "name"), f"duplicate version {name!r}")
     draft = _Draft(name, (*path, "classes"), earlier[-1] if earlier else None, earlier, used_ids)
     classes = content.get("classes")
     if isinstance(classes, list):
@@ -95,7 +95,7 @@ def _version(spec: object, path: Place, earlier: list[Version], used_ids: set[st
         for number, item in enumerate(classes):
             key = _text(item, (*draft.path, number), "a class name")
             if key in seen:
-                raise SchemaError((*draft.path, number), f"class {key!r} of {name} is listed twice")
+                raise SchemaError((*draft.path, number), f"duplicate class {key!r} of {name}")
             seen.add(key)
             _add_class(draft, key, None, (*draft.path, number))
     elif isinstance(classes, dict):
@@ -110,19 +110,17 @@ def _version(spec: object, path: Place, earlier: list[Version], used_ids: set[st
 
 
 def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
-    """Check the version as a whole, and make it."""
+    """Check the version as a whole and build it."""
     first: dict[str, str] = {}
     for key, id_ in zip(draft.keys, draft.ids, strict=True):
         if id_ in first:
-            problem = f"{first[id_]!r} and {key!r} both claim to be the class {id_!r}; use `from` for one of them"
+            problem = f"{first[id_]!r} and {key!r} have the same id {id_!r}; use `from` for one of them"
             raise SchemaError((*draft.path, key), problem)
         first[id_] = key
     version = Version(draft.name, tuple(draft.classes), tuple(draft.ids), ignored)
     for index, key in enumerate(draft.keys):
         if version.lookup[version.handle(index)] != index:
-            problem = (
-                f"the key {key!r} of one of several classes named {draft.classes[index]!r} is another class's name"
-            )
+            problem = f"the key {key!r} of one of several classes named {draft.classes[index]!r} is the name of another"
             raise SchemaError((*draft.path, key), problem)
     draft.used_ids.update(draft.ids)
     shape = (len(version), len(draft.before) if draft.before else 0)
@@ -130,7 +128,7 @@ def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
 
 
 def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
-    """Read one class. Its key is its name, or, where a `name` is given beside it, its id."""
+    """Parse one class. Its key is its name or, if a `name` is given too, its id."""
     before = draft.before
     if spec is None:
         content: dict[Any, Any] = {}
@@ -138,11 +136,11 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
         content = _mapping(spec, path, f"class {key!r}", {"from", "renamed", "name", "id"})
     for word in ("from", "renamed"):
         if word in content and before is None:
-            raise SchemaError((*path, word), f"{draft.name} is the first version: nothing comes before {key!r}")
+            raise SchemaError((*path, word), f"{key!r} cannot have `{word}`: {draft.name} is the first version")
     if "from" in content and "renamed" in content:
         raise SchemaError(path, f"{key!r} has both `from` and `renamed`; give one of them")
 
-    same = before.lookup.get(key, NO_LABEL) if before else NO_LABEL  # the class of this name, or id, before
+    same = before.lookup.get(key, NO_LABEL) if before else NO_LABEL  # the previous class of this name or id
     if "renamed" in content:
         same = _parent(draft, key, content["renamed"], (*path, "renamed"))
         parents = {same: 1.0}
@@ -162,7 +160,7 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
         id_ = _text(content["id"], (*path, "id"), "an id")
         if id_ in draft.used_ids and not (before and id_ in (before.ids[parent] for parent in parents)):
             raise SchemaError(
-                (*path, "id"), f"the id {id_!r} belongs to another class, which {key!r} does not come from"
+                (*path, "id"), f"the id {id_!r} is that of another class, which {key!r} does not come from"
             )
     elif before and same in parents:
         id_ = before.ids[same]
@@ -181,42 +179,44 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
 
 
 def _parents(draft: _Draft, key: str, spec: object, path: Place) -> dict[int, float]:
-    """Read `from`: one parent, a list of parents with equal shares (or of none), or a mapping of parents to shares."""
+    """Parse `from`: a parent, a list of parents with equal shares (maybe empty), or a mapping of parents to shares."""
     if isinstance(spec, dict):
         pairs = [(parent, (*path, parent), _share(share, (*path, parent))) for parent, share in spec.items()]
     elif isinstance(spec, list):
         pairs = [(parent, (*path, number), 1 / len(spec)) for number, parent in enumerate(spec)]
     else:
         pairs = [(spec, path, 1.0)]
-    if not pairs:  # brand-new, although the version before may have a class of this name
+    if not pairs:  # brand-new, although the previous version may have a class of this name
         return {}
     shares: dict[int, float] = {}
     for parent, place, share in pairs:
         index = _parent(draft, key, parent, place)
         if index in shares:
-            raise SchemaError(place, f"{key!r} names the parent {parent!r} twice")
+            raise SchemaError(place, f"duplicate parent {parent!r} of {key!r}")
         shares[index] = share
     total = sum(shares.values())
     if abs(total - 1) > _SHARE_TOLERANCE:
         raise SchemaError(path, f"the shares of {key!r} sum to {total:g}, not 1")
-    if abs(total - 1) < 1e-9:  # leave alone what is right, so that writing and reading changes nothing
+    if abs(total - 1) < 1e-9:  # do not rescale, so that writing and reading changes nothing
         return shares
     return {parent: share / total for parent, share in shares.items()}
 
 
 def _parent(draft: _Draft, key: str, spec: object, path: Place) -> int:
-    """Return the index, in the version before, of the class that `from` or `renamed` names."""
+    """Return the index of the class in the previous version that `from` or `renamed` names."""
     before = draft.before
     assert before is not None
     if spec is None:
-        raise SchemaError(path, f"{key!r} names no parent; leave `{path[-1]}` out for a brand-new class")
+        raise SchemaError(path, f"`{path[-1]}` of {key!r} is empty; remove it if the class is brand-new")
     parent = _text(spec, path, "a parent")
     if parent not in before.lookup:
         _explain_unknown(draft, key, parent, path)
     index = _resolve(before, parent, path)
     if index == NO_LABEL:
-        problem = f"{parent!r} is ignored in {before.name}, so its labels say nothing of {key!r}; make it a class there"
-        raise SchemaError(path, problem + ", or leave `from` out")
+        problem = (
+            f"{parent!r} is ignored in {before.name}, so it cannot be the origin of {key!r}; make it a class there"
+        )
+        raise SchemaError(path, f"{problem}, or remove `from`")
     return index
 
 
@@ -232,7 +232,7 @@ def _explain_unknown(draft: _Draft, key: str, parent: str, path: Place) -> NoRet
     assert before is not None
     for version in reversed(draft.earlier[:-1]):
         if parent in version.lookup:
-            problem = f"{parent!r} is a class of {version.name}, not of {before.name}, the version just before"
+            problem = f"{parent!r} is a class of {version.name}, not of {before.name}, the previous version"
             raise SchemaError(path, f"{problem}; name its descendant in {before.name}{nearest(parent, before.lookup)}")
     problem = f"{parent!r} is not a class of {before.name}"
     if parent in draft.specs:
@@ -242,7 +242,7 @@ def _explain_unknown(draft: _Draft, key: str, parent: str, path: Place) -> NoRet
 
 
 def _cycle(specs: dict[Any, Any], key: str) -> str:
-    """Follow `from` within one version; if it comes round, say how."""
+    """Return the cycle of `from` within one version, or ""."""
     chain: dict[str, None] = {}
     while key not in chain:
         chain[key] = None
@@ -263,8 +263,9 @@ def _share(value: object, path: Place) -> float:
     if isinstance(text, str) and _NUMBER.fullmatch(text):
         text = float(text)
     if isinstance(text, bool) or not isinstance(text, int | float) or not 0 < text <= 1:
-        problem = f"a share must be a number above 0 and up to 1, not {_show(value)}"
-        raise SchemaError(path, problem + ("; leave the parent out" if text == 0 else ""))
+        shown = reprlib.repr(value.text)[1:-1] if isinstance(value, Plain) else _show(value)
+        problem = f"a share must be in (0, 1], not {shown}"
+        raise SchemaError(path, problem + ("; remove the parent" if text == 0 else ""))
     return float(text)
 
 
@@ -278,8 +279,8 @@ def _ignored(draft: _Draft, labels: object, path: Place) -> tuple[str, ...]:
     for number, item in enumerate(labels):
         label = _text(item, (*path, number), "an ignored label")
         if label in classes or label in ignored:
-            problem = "is a class of this version, too" if label in classes else "is listed twice"
-            raise SchemaError((*path, number), f"the ignored label {label!r} {problem}")
+            problem = "is also a class of this version" if label in classes else "is a duplicate"
+            raise SchemaError((*path, number), f"ignored label {label!r} {problem}")
         if draft.before and draft.before.lookup.get(label, NO_LABEL) < NO_LABEL:
             _resolve(draft.before, label, (*path, number))
         ignored[label] = None
@@ -296,7 +297,7 @@ def _mapping(value: object, path: Place, what: str, keys: set[str]) -> dict[Any,
 
 
 def _text(value: object, path: Place, what: str) -> str:
-    """Return a string that is fit to be a name."""
+    """Return a string after checking that it can be a name."""
     if isinstance(value, Plain):
         raise SchemaError(
             path, f'{what} must be text, but YAML reads {value.text} as {value.kind}; write "{value.text}"'
@@ -309,11 +310,11 @@ def _text(value: object, path: Place, what: str) -> str:
 
 
 def name_problem(value: str) -> str:
-    """Say why a string is not fit to be a name; nothing if it is."""
+    """Return why a string cannot be a name, or ""."""
     if not value.strip() or value != value.strip() or not value.isprintable():
-        return f"must not be empty, padded with blanks or hold control characters: {_show(value)}"
+        return f"must not be empty, padded with blanks or contain control characters: {_show(value)}"
     if len(value) > _LONGEST_NAME:
-        return f"may have {_LONGEST_NAME} characters, not {len(value)}: {_show(value)}"
+        return f"must have at most {_LONGEST_NAME} characters, not {len(value)}: {_show(value)}"
     return ""
 
 

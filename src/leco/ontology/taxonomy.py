@@ -1,4 +1,4 @@
-"""Ontologies from lineages, such as order, family, genus, species."""
+"""Build ontologies from lineages, such as order, family, genus, species."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from leco.ontology.schema import parse
 def taxonomy(
     name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]], ignored: Sequence[str] = ()
 ) -> Ontology:
-    """Build a tree with one version per level; a class is its whole lineage, so that names may repeat."""
+    """Build a tree with one version per level; a class is its whole lineage, so names need not be unique."""
     levels: list[dict[tuple[str, ...], None]] = [{} for _ in versions]
     for number, lineage in enumerate(lineages):
         if len(lineage) != len(versions) or not all(isinstance(level, str) for level in lineage):
             raise LecoError(
-                f"lineage {number} of {name}: {tuple(lineage)} must hold one name each for {list(versions)}"
+                f"lineage {number} of {name}: {tuple(lineage)} must have one name for each of {list(versions)}"
             )
         for depth, level in enumerate(levels, start=1):
             level[tuple(lineage[:depth])] = None
@@ -36,7 +36,7 @@ def taxonomy(
 
 
 def _keys(paths: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Name each class by as little of its lineage as tells it apart."""
+    """Return the shortest end of each lineage that is unique."""
     keys: dict[tuple[str, ...], str] = {}
     for depth in range(1, len(paths[0]) + 1 if paths else 1):
         count = Counter(path[-depth:] for path in paths)
@@ -45,5 +45,5 @@ def _keys(paths: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
                 keys[path] = "/".join(path[-depth:])
     for key, uses in Counter(keys.values()).items():
         if uses > 1:
-            raise LecoError(f"{key!r} would be the id of {uses} classes; do not use / in names that repeat")
+            raise LecoError(f"{key!r} would be the id of {uses} classes; do not use / in names that are not unique")
     return {path: keys[path] for path in paths}

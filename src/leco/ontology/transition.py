@@ -1,4 +1,4 @@
-"""How the classes of a newer version were labelled in an older one."""
+"""Transitions: how the classes of a newer version were labelled in an older one."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from leco.ontology.version import NO_LABEL, Version
 if TYPE_CHECKING:
     from torch import Tensor
 
-# A dense table of this many cells (400 MB) is surely not what the caller wanted.
+# A dense table of this many cells (400 MB) is certainly a mistake.
 _LARGEST_DENSE = 100_000_000
 
 
@@ -22,8 +22,8 @@ _LARGEST_DENSE = 100_000_000
 class Transition:
     """How each class of `new` was labelled in `old`: rows sum to one; a tree is the one-hot case (the paper's E).
 
-    A row sums to less where part of the class had no label in `old`, and is empty for a brand-new class: no old label
-    can mean it. Stored sparsely, so that a tree costs O(classes).
+    A row sums to less if part of the class had no label in `old`, and is empty for a brand-new class, which no old
+    label can mean. Stored sparsely, so that a tree costs O(classes).
     """
 
     old: Version
@@ -44,7 +44,7 @@ class Transition:
             row = int(np.argmax(wrong))
             shares = ", ".join(f"{share:g}" for share in matrix[[row]].data)
             what = f"shares of {self.new.handle(row)!r} in {self.old.name}"
-            raise LecoError(f"{what} must be positive and sum to 1 at most, not {shares}")
+            raise LecoError(f"{what} must be positive and sum to at most 1, not {shares}")
         object.__setattr__(self, "sparse", matrix)
 
     def __repr__(self) -> str:
@@ -52,12 +52,12 @@ class Transition:
 
     @classmethod
     def identity(cls, version: Version) -> "Transition":
-        """Return the step on which nothing happens."""
+        """Return the transition of a version to itself."""
         return cls(version, version, sparse.eye_array(len(version), format="csr"))
 
     @property
     def shares(self) -> "Tensor":
-        """Dense (num_new, num_old) float32 shares, made on demand; use `parents` or `sparse` for huge ontologies."""
+        """Dense (num_new, num_old) float32 shares; use `parents` or `sparse` for huge ontologies."""
         import torch
 
         if len(self.new) * len(self.old) > _LARGEST_DENSE:
@@ -68,18 +68,18 @@ class Transition:
         return torch.from_numpy(self.sparse.toarray().astype(np.float32))
 
     def origins(self, new: int) -> dict[int, float]:
-        """The old classes that one new class came from, and their shares."""
+        """Return the old classes that a new class comes from, and their shares."""
         start, stop = self.sparse.indptr[new : new + 2]
         return dict(zip(self.sparse.indices[start:stop].tolist(), self.sparse.data[start:stop].tolist(), strict=True))
 
     @cached_property
     def is_tree(self) -> bool:
-        """Whether every class had one label, or none: the case the paper assumes."""
+        """Whether every class had at most one label: the case that the paper assumes."""
         return bool((np.diff(self.sparse.indptr) <= 1).all())
 
     @cached_property
     def parents(self) -> NDArray[np.int64]:
-        """The old class that most of each new class was (the first one on a tie), -1 where it had none."""
+        """The majority parent of each new class (the first one on a tie), -1 for brand-new ones."""
         counts = np.diff(self.sparse.indptr)
         parents = np.full(len(self.new), NO_LABEL, dtype=np.int64)
         single = np.flatnonzero(counts == 1)
@@ -90,15 +90,15 @@ class Transition:
         return parents
 
     def then(self, newer: "Transition") -> "Transition":
-        """Compose two steps, so that labels of TP0 can supervise a model of TP2."""
+        """Compose two transitions, so that labels of TP0 can supervise a model of TP2."""
         if newer.old != self.new:
             raise LecoError(f"{newer.old.name} does not follow {self.new.name}")
         return Transition(self.old, newer.new, newer.sparse @ self.sparse)
 
     def project(self, probs_nc: "Tensor") -> "Tensor":
-        """Probabilities over the classes of `old` from those over `new` (class dimension 1): ``probs @ shares``.
+        """Return probabilities over the classes of `old`, given those over `new` (dimension 1): ``probs @ shares``.
 
-        What lies on brand-new classes has no place in the old version, so the result may sum to less than one.
+        The probability of brand-new classes is lost, so the result may sum to less than one.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""One version of an ontology: its classes, in the order of a model's outputs."""
+"""A version of an ontology: its classes, in the order of a model's outputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _AMBIGUOUS = -2
 class Version:
     """The classes of one ontology version.
 
-    A class has a name, which people read and write, and an id, which stays with it through renames and tells apart
-    classes of one name (the genus *Satyrium* is a butterfly and an orchid). Labels in `ignored` are valid but say
-    nothing (void pixels): they are no classes and count as unlabelled.
+    A class has a name, which people read and write, and an id, which survives renames and is unique where names are
+    not (the genus *Satyrium* is a butterfly and an orchid). Labels in `ignored` (void pixels) are valid, but are not
+    classes and count as unlabelled.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Version:
         if not self.ids:
             object.__setattr__(self, "ids", self.classes)
         if len(self.ids) != len(self.classes) or len(set(self.ids)) < len(self.ids):
-            raise LecoError(f"version {self.name}: every class needs an id, and no two the same; give `ids`")
+            raise LecoError(f"version {self.name}: every class needs a unique id; set `ids`")
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -42,7 +42,7 @@ class Version:
 
     @cached_property
     def lookup(self) -> dict[str, int]:
-        """Index of every label: by name where that is unique, else by id."""
+        """Index of every label: by name if that is unique, else by id."""
         table = dict.fromkeys(self.ignored, NO_LABEL)
         for index, name in enumerate(self.classes):
             table[name] = _AMBIGUOUS if name in table else index
@@ -61,21 +61,21 @@ class Version:
             raise LecoError(f"{label!r} is not a class of {self.name}{nearest(label, self.lookup)}")
         if found == _AMBIGUOUS:
             ids = " or ".join(repr(i) for i, name in zip(self.ids, self.classes, strict=True) if name == label)
-            raise LecoError(f"{label!r} names several classes of {self.name}; use an id: {ids}")
+            raise LecoError(f"{label!r} is the name of several classes of {self.name}; use an id: {ids}")
         return found
 
     @cached_property
     def handles(self) -> tuple[str, ...]:
-        """What to call each class by: its name, or its id where the name is not unique."""
+        """The name of each class, or its id if the name is not unique."""
         return tuple(self.handle(index) for index in range(len(self)))
 
     def handle(self, index: int) -> str:
-        """Return what `index` accepts for this class: its name, or its id where the name is not unique."""
+        """Return the name of a class, or its id if the name is not unique; `index` is the inverse."""
         name = self.classes[index]
         return name if self.lookup[name] == index else self.ids[index]
 
     def encode(self, labels: Sequence[Any] | NDArray[Any]) -> NDArray[np.int64]:
-        """Turn labels (indices, names or ids; -1, None, NaN or "" where there is none) into indices.
+        """Return the indices of labels (indices, names or ids; -1, None, NaN or "" for none).
 
         >>> Version("v1", ("road", "bus")).encode(["bus", "", "road"])
         array([ 1, -1,  0])
@@ -96,7 +96,7 @@ class Version:
         return np.array(flat, dtype=np.int64).reshape(array.shape)
 
     def _encode_one(self, label: object, place: int, shape: tuple[int, ...]) -> int:
-        # NaN and NA are how pandas reads an empty cell; a column of numbers with empty cells becomes floats.
+        # pandas reads an empty cell as NaN or NA, and an integer column with empty cells as floats.
         if label is None or type(label).__name__ == "NAType" or (isinstance(label, str) and not label):
             return NO_LABEL
         if isinstance(label, float | np.floating) and (label != label or label == label // 1):
@@ -114,7 +114,7 @@ class Version:
             raise LecoError(f"label at {_place(where)}: {error}") from None
 
     def _no_index(self, label: object, where: tuple[int, ...]) -> LecoError:
-        valid = f"valid are 0 to {len(self) - 1}, and -1 for none"
+        valid = f"valid are 0 to {len(self) - 1}, and -1 for no label"
         return LecoError(f"label {label} at {_place(where)} is not a class index of {self.name}: {valid}")
 
 

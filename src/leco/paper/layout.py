@@ -1,145 +1,146 @@
-"""A table of the paper as rows and columns, laid out as there, in our words."""
+"""The paper's tables as rows and columns: as they are printed, and narrow, for terminals and reports."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from leco.paper.cell import Cell, cells, elsewhere
+from leco.paper.cell import Cell, Key, cells, split_method
 from leco.paper.tables import table
 
-# Where a cell goes: the labels of its row, and its column. With fewer labels than others it spans their rows, and
-# stands in the first of them.
+T = TypeVar("T")
+# The labels of a cell's row, and its column. A cell with fewer labels than the table has spans several rows.
 Place = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Headings and rows of text; the first `labels` columns name the row."""
+class Row(Generic[T]):
+    """A row: its labels, and an entry for each column, None where the table has no such cell."""
 
-    headings: list[str]
-    labels: int
-    rows: list[list[str]]
-
-
-def grid(name: str) -> Grid:
-    """A table as the paper lays it out: each row names its benchmark."""
-    layout = table(name).layout
-    if layout == "text":
-        return _quotations(cells(name))
-    return _pivot(cells(name), *_PLACES[layout])
+    labels: tuple[str, ...]
+    entries: tuple[T | None, ...]
 
 
-def grids(name: str) -> dict[str, Grid]:
-    """A table for the terminal: a part for each benchmark, narrow enough for 80 columns."""
-    layout = table(name).layout
+@dataclass(frozen=True)
+class Grid(Generic[T]):
+    """A table; an entry that spans several rows is in the first of them."""
+
+    labels: tuple[str, ...]  # headings of the columns that name a row
+    columns: tuple[str, ...]
+    rows: tuple[Row[T], ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a table is laid out."""
+
+    labels: tuple[str, ...]
+    place: Callable[[Key], Place]
+    order: tuple[str, ...] = ()  # of the rows' first labels; by default as they first occur
+
+
+def printed(name: str) -> Grid[Cell]:
+    """A table as it is printed; each row names its benchmark."""
+    found, data = cells(name), ("benchmark", "images/TP")
+    if table(name).layout == "text":
+        return _quotations(found, data, lambda cell: (cell.benchmark, f"{cell.size:,}"))
+    form = _PRINTED[table(name).layout]
+    placed = []
+    for cell in found:
+        row, column = form.place(cell.key)
+        placed.append(((cell.benchmark, f"{cell.size:,}", *row), column, cell))
+    return _pivot(placed, (*data, *form.labels))
+
+
+def narrow(name: str) -> dict[str, Grid[Cell]]:
+    """A table by benchmark, narrow enough for a terminal of 80 columns."""
     parts: dict[str, list[Cell]] = {}
     for cell in cells(name):
         parts.setdefault(cell.benchmark, []).append(cell)
-    if layout == "text":
-        return {benchmark: _without_setup(_quotations(found)) for benchmark, found in parts.items()}
-    places = _PLACES["pseudo-labels" if layout == "combinations" else layout]
-    return {benchmark: _without_setup(_pivot(found, *places)) for benchmark, found in parts.items()}
+    if table(name).layout == "text":
+        return {benchmark: _quotations(found, (), lambda _: ()) for benchmark, found in parts.items()}
+    return {benchmark: arrange(((cell.key, cell) for cell in found), name) for benchmark, found in parts.items()}
 
 
-def _without_setup(made: Grid) -> Grid:
-    gone = len(_SETUP)
-    rows = [[text.replace(" ± ", "±") for text in row[gone:]] for row in made.rows]
-    return replace(made, headings=made.headings[gone:], labels=made.labels - gone, rows=rows)
+def arrange(entries: Iterable[tuple[Key, T]], name: str) -> Grid[T]:
+    """Lay out entries as the narrow form of a table does."""
+    layout = table(name).layout
+    form = _NARROW.get(layout) or _PRINTED[layout]
+    return _pivot([(*form.place(key), entry) for key, entry in entries], form.labels, form.order)
 
 
-def _mark(cell: Cell) -> str:
-    """A cell as text, with a star if the paper has another figure for it."""
-    return f"{cell}*" if elsewhere(cell) else str(cell)
+def _pivot(
+    placed: Sequence[tuple[tuple[str, ...], str, T]], labels: tuple[str, ...], order: tuple[str, ...] = ()
+) -> Grid[T]:
+    columns = tuple(dict.fromkeys(column for _, column, _ in placed))
+    rows: dict[tuple[str, ...], dict[str, T]] = {row: {} for row, _, _ in placed if len(row) == len(labels)}
+    if order:
+        rank = {label: number for number, label in enumerate(order)}
+        rows = {row: {} for row in sorted(rows, key=lambda row: rank.get(row[0], len(order)))}
+    for row, column, entry in placed:
+        rows[next(full for full in rows if full[: len(row)] == row)][column] = entry
+    return Grid(labels, columns, tuple(Row(row, tuple(map(found.get, columns))) for row, found in rows.items()))
 
 
-def _pivot(found: list[Cell], labels: list[str], place: Callable[[Cell], Place]) -> Grid:
-    """Rows and columns in the order in which they first occur; a label is not repeated below itself."""
-    placed = [(*place(cell), _mark(cell)) for cell in found]
-    columns = list(dict.fromkeys(column for _, column, _ in placed))
-    rows = {row: dict.fromkeys(columns, "") for row, _, _ in placed if len(row) == len(labels)}
-    for row, column, text in placed:
-        rows[next(full for full in rows if full[: len(row)] == row)][column] = text
-    above: tuple[str, ...] = ()
-    lines = []
-    for row, values in rows.items():
-        shown = [label if row[: i + 1] != above[: i + 1] else "" for i, label in enumerate(row)]
-        lines.append([*shown, *values.values()])
-        above = row
-    return Grid([*labels, *columns], len(labels), lines)
+def _quotations(found: Iterable[Cell], labels: tuple[str, ...], label: Callable[[Cell], tuple[str, ...]]) -> Grid[Cell]:
+    rows = tuple(Row((*label(cell), cell.place, str(cell.key)), (cell,)) for cell in found)
+    return Grid((*labels, "place", "result"), ("quoted",), rows)
 
 
-def _quotations(found: list[Cell]) -> Grid:
-    rows = []
-    for cell in found:
-        result = f"TP{cell.period}, {cell.annotation}, {cell.strategy}, {cell.method}"
-        rows.append([*_setup(cell), cell.place, result, _mark(cell)])
-    return Grid([*_SETUP, "place", "result", "quoted"], 4, rows)
-
-
-def _setup(cell: Cell) -> tuple[str, str]:
-    return cell.benchmark, f"{cell.size:,}"
-
-
-def _parts(method: str) -> tuple[str, str, str]:
-    """Split `lpl+st-hard/cond` without importing `leco.methods`, and with it torch."""
-    coarse, _, rest = method.partition("+")
-    pseudo, _, refine = rest.partition("/")
-    return coarse, pseudo, refine
-
-
-def _column(cell: Cell) -> str:
-    if cell.period == 0:
+def _column(key: Key) -> str:
+    if key.period == 0:
         return "TP0"
-    return cell.method if cell.annotation == "label-new" else str(cell.annotation)
+    return key.method if key.annotation == "label-new" else key.annotation
 
 
-def _baseline(cell: Cell) -> Place:
-    if cell.period == 0:
-        return _setup(cell), "TP0"
-    return (*_setup(cell), str(cell.strategy)), str(cell.annotation)
+def _baseline(key: Key) -> Place:
+    return ((key.strategy,), key.annotation) if key.period else ((), "TP0")
 
 
-def _losses(cell: Cell) -> Place:
-    coarse, pseudo, refine = _parts(cell.method)
+def _baseline_periods(key: Key) -> Place:
+    return ((key.strategy, key.annotation) if key.period else ()), f"TP{key.period}"
+
+
+def _losses_periods(key: Key) -> Place:
+    return (_column(key),), f"TP{key.period}"
+
+
+def _losses(key: Key) -> Place:
+    coarse, pseudo, refine = split_method(key.method)
     if not pseudo:
-        return _setup(cell), _column(cell)
-    return (*_setup(cell), pseudo), f"{coarse}+SSL" + (f"/{refine}" if refine else "")
+        return (), _column(key)
+    return (pseudo,), f"{coarse}+SSL" + (f"/{refine}" if refine else "")
 
 
-def _hierarchy(cell: Cell) -> Place:
-    row, column = _losses(cell)
-    return (_setup(cell) if column == "joint+SSL" else row), column
+def _losses_by_row(key: Key) -> Place:
+    row, column = _losses(key)
+    return row or ("none",), column
 
 
-def _baseline_periods(cell: Cell) -> Place:
-    choices = (str(cell.strategy), str(cell.annotation)) if cell.period else ()
-    return (*_setup(cell), *choices), f"TP{cell.period}"
+def _hierarchy(key: Key) -> Place:
+    row, column = _losses(key)
+    return (() if column == "joint+SSL" else row), column
 
 
-def _losses_periods(cell: Cell) -> Place:
-    return (*_setup(cell), _column(cell)), f"TP{cell.period}"
+def _combinations(key: Key) -> Place:
+    coarse, pseudo, refine = split_method(key.method)
+    return ((refine or "plain",), f"{coarse}+{pseudo}") if pseudo else ((), _column(key))
 
 
-def _combinations(cell: Cell) -> Place:
-    coarse, pseudo, refine = _parts(cell.method)
-    if not pseudo:
-        return _setup(cell), _column(cell)
-    return (*_setup(cell), refine or "plain"), f"{coarse}+{pseudo}"
+def _combinations_by_row(key: Key) -> Place:
+    coarse, pseudo, refine = split_method(key.method)
+    if key.annotation != "label-new" or key.period == 0:
+        return (), _column(key)
+    return (refine or "plain", pseudo or "none"), coarse
 
 
-def _pseudo_labels(cell: Cell) -> Place:
-    coarse, pseudo, refine = _parts(cell.method)
-    if cell.annotation != "label-new":
-        return _setup(cell), _column(cell)
-    return (*_setup(cell), refine or "plain", pseudo or "none"), coarse
-
-
-_SETUP = ["benchmark", "images/TP"]
-_PLACES: dict[str, tuple[list[str], Callable[[Cell], Place]]] = {
-    "baseline": ([*_SETUP, "strategy"], _baseline),
-    "losses": ([*_SETUP, "SSL"], _losses),
-    "hierarchy": ([*_SETUP, "SSL"], _hierarchy),
-    "baseline-4tp": ([*_SETUP, "strategy", "annotation"], _baseline_periods),
-    "losses-4tp": ([*_SETUP, "method"], _losses_periods),
-    "combinations": ([*_SETUP, "refine"], _combinations),
-    "pseudo-labels": ([*_SETUP, "refine", "SSL"], _pseudo_labels),
+_PRINTED = {
+    "baseline": Form(("strategy",), _baseline),
+    "losses": Form(("SSL",), _losses),
+    "hierarchy": Form(("SSL",), _hierarchy),
+    "baseline-4tp": Form(("strategy", "annotation"), _baseline_periods),
+    "losses-4tp": Form(("method",), _losses_periods),
+    "combinations": Form(("refine",), _combinations),
 }
+# Where the printed form is too wide, or has cells that span rows of other methods.
+_SSL = Form(("SSL",), _losses_by_row, ("none", "st-hard", "st-soft", "pl", "fixmatch"))
+_NARROW = {"losses": _SSL, "hierarchy": _SSL, "combinations": Form(("refine", "SSL"), _combinations_by_row)}

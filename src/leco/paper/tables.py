@@ -1,4 +1,4 @@
-"""The paper's tables with results, by name; Tables 1 and 7 hold sizes of datasets and are not among them."""
+"""The paper's tables of results, by name; Tables 1 and 7, which hold sizes of datasets, are left out."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,10 +10,10 @@ Layout = Literal["baseline", "losses", "hierarchy", "baseline-4tp", "losses-4tp"
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the paper: its number and label there, where it stands, and what to know when reading it."""
+    """A table of the paper: its number, label and section there, how it is laid out, and remarks for its readers."""
 
     name: str
-    number: int | None  # none: not a table, but what the text quotes
+    number: int | None  # None for figures in the text
     label: str
     where: str
     layout: Layout
@@ -22,7 +22,7 @@ class Table:
 
     @property
     def place(self) -> str:
-        """What the paper calls it."""
+        """The table as the paper refers to it."""
         return f"Table {self.number}" if self.number else self.where
 
 
@@ -55,12 +55,12 @@ _TABLES = [
     ),
     Table(
         *("baseline-4tp", 5, "tab:baseline_4_tps", "section 7", "baseline-4tp"),
-        "Four periods: which data to label and what to start from.",
+        "Which data to label and what to start from, over several periods.",
         (_RENAMED,),
     ),
     Table(
         *("losses-4tp", 6, "tab:full_4_tps", "section 7", "losses-4tp"),
-        "Four periods: what the losses on old data add, with `finetune` and `label-new`.",
+        "What the losses on old data add over several periods, with finetune and label-new.",
         (_RENAMED,),
     ),
     Table(
@@ -81,11 +81,11 @@ _TABLES = [
     ),
     Table(
         *("combinations", 12, "tab:all", "appendix F", "combinations"),
-        "All 39 methods on the classification benchmarks, with `finetune`.",
+        "All 39 methods, with finetune.",
     ),
     Table(
         *("combinations-mapillary", 13, "tab:all_seg", "appendix F", "combinations"),
-        "The 12 methods without pseudo-labels or with st-hard, for segmentation, with `finetune`.",
+        "Segmentation: the 12 methods without pseudo-labels or with st-hard, with finetune.",
     ),
     Table(
         *("text", None, "", "text and captions", "text"),
@@ -106,4 +106,4 @@ def table(name: str) -> Table:
     for found in _TABLES:
         if name in (found.name, str(found.number)):
             return found
-    raise LecoError(f"{name!r} is no table of results in the paper{nearest(name, TABLES)}")
+    raise LecoError(f"{name!r} is not a table of results in the paper{nearest(name, TABLES)}")

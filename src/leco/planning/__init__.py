@@ -1,1 +1,1 @@
-"""What to annotate next, and how the answers come back: label new samples, relabel old ones, or both."""
+"""Planning of annotations: label new samples, relabel old ones, or both; and what annotators answer."""

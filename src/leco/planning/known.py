@@ -1,34 +1,30 @@
-"""What is known of the samples before any is annotated anew: features in rows, and what their labels say.
+"""Rows of features and the labels known for them, before anything new is annotated.
 
-A sample is one row, or, in segmentation, a few pixels. Test samples are not among them.
+A sample is one row, or, in segmentation, a few pixels. Test samples are left out.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from leco.data.periods import Part
-from leco.data.samples import Samples
-from leco.dataset import Material
+from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
-from leco.planning.costs import open_share
-from leco.planning.features import Directions, Extractor, read_maps, read_rows
 
 NEWEST, VALIDATION, HISTORY = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Rows of features, the sample that each belongs to, what is known of it, and the part of the data it is in."""
+    """Features, sample, label and part of the data of every row."""
 
     evidence: Evidence
     features: Tensor  # (rows, d)
     sample: Tensor  # (rows,) index into the pool
     labels: Tensor  # (rows,) row ids of evidence
     part: Tensor  # (rows,) NEWEST, VALIDATION or HISTORY
-    pixel: Tensor  # (rows,) place in the sample's map of labels; 0 where it has one label
 
     @property
     def num_classes(self) -> int:
@@ -42,51 +38,47 @@ class Known:
         return (self.labels - first).where(self.part != HISTORY, -1)
 
     def samples(self, part: int) -> Tensor:
-        """The samples of a part, in ascending order."""
+        """Return the samples of a part in ascending order."""
         found: Tensor = self.sample[self.part == part].unique()  # type: ignore[no-untyped-call]
         return found
 
     def rows(self, samples: Tensor) -> Tensor:
-        """The rows of some samples, in the order of rows."""
+        """Return the rows of the given samples, in the order of rows."""
         return torch.isin(self.sample, samples).nonzero().flatten()
 
     @cached_property
     def labelled(self) -> Tensor:
-        """(c,) samples that have a newest label of each class: in segmentation, images that show it."""
-        return self._images(NEWEST)
-
-    def _images(self, part: int) -> Tensor:
-        chosen = self.part == part
-        pairs = _distinct(torch.stack([self.sample[chosen], self.classes[chosen]], dim=1))[0]
+        """(c,) number of samples with a newest label of each class; in segmentation, of images that show it."""
+        newest = self.part == NEWEST
+        pairs = _distinct(torch.stack([self.sample[newest], self.classes[newest]], dim=1))[0]
         return torch.bincount(pairs[:, 1], minlength=self.num_classes).double()
 
     def name(self, label: int) -> tuple[str, str]:
-        """Version and class of a row of evidence."""
+        """Return version and class of a row id of evidence."""
         offsets = self.evidence.offsets
         version = max((name for name in offsets if offsets[name] <= label), key=lambda name: offsets[name])
         return version, self.evidence.ontology[version].handle(label - offsets[version])
 
-    def guesses(self, rows: Tensor) -> Tensor:
-        """(n, c) how likely each newest class is, given the old label of a row and how frequent classes are."""
-        likely = self.evidence.gather(self.labels[rows]).double().exp() * (self.labelled + 1)
+    def guesses(self, labels: Tensor) -> Tensor:
+        """(n, c) probability of each newest class given an old label and the class frequencies."""
+        likely = self.evidence.gather(labels).double().exp() * (self.labelled + 1)
         return likely / likely.sum(dim=1, keepdim=True).clamp(min=1e-300)
 
     @cached_property
     def history(self) -> "History":
-        """What relabelling is about."""
-        rows = (self.part == HISTORY).nonzero().flatten()
+        """The samples without a newest label."""
+        rows = self.part == HISTORY
+        labels = self.labels[rows]
         samples, position = self.sample[rows].unique(return_inverse=True)  # type: ignore[no-untyped-call]
         count = torch.bincount(position, minlength=len(samples)).clamp(min=1)
-        shares = torch.zeros(len(samples)).double().index_add(0, position, open_share(self.evidence, self.labels[rows]))
+        shares = torch.zeros(len(samples)).double().index_add(0, position, open_share(self.evidence, labels))
         # Each old label of a sample counts once, however many of its pixels have it.
-        pairs = _distinct(torch.stack([position, self.labels[rows]], dim=1))[0]
-        first = torch.zeros(len(self.evidence), dtype=torch.int64)
-        first[self.labels[rows]] = rows
-        guesses = self.guesses(first[pairs[:, 1]])
-        told = 1 - open_share(self.evidence, pairs[:, 1])
+        pairs = _distinct(torch.stack([position, labels], dim=1))[0]
+        guesses = self.guesses(pairs[:, 1])
+        answered = 1 - open_share(self.evidence, pairs[:, 1])
         expected = torch.zeros(len(samples), self.num_classes).double().index_add(0, pairs[:, 0], guesses)
-        informed = torch.zeros_like(expected).index_add(0, pairs[:, 0], guesses * told[:, None])
-        return History(samples, shares / count, expected, informed, _majority(position, self.labels[rows], samples))
+        informed = torch.zeros_like(expected).index_add(0, pairs[:, 0], guesses * answered[:, None])
+        return History(samples, shares / count, expected, informed, _majority(position, labels, len(samples)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,65 +86,53 @@ class History:
     """Samples whose newest label is not known."""
 
     samples: Tensor  # (h,) indices into the pool
-    open: Tensor  # (h,) share of the question that the old label leaves open: 0 means known, 1 unlabelled
+    open: Tensor  # (h,) share of the bits that the old label leaves open: 0 means known, 1 unlabelled
     expected: Tensor  # (h, c) newest labels that relabelling it is expected to give
-    informed: Tensor  # (h, c) the same, times the share of the question that is answered already
+    informed: Tensor  # (h, c) the same, times the share of the bits that the old label gives
     label: Tensor  # (h,) row id of the old label (in segmentation: of most pixels)
 
     @property
     def relabellable(self) -> Tensor:
-        """Positions of those whose old label leaves some classes possible, but not all."""
+        """Positions of the samples whose old label leaves several classes possible, but not all."""
         return ((self.open > 0) & (self.label != UNLABELLED)).nonzero().flatten()
 
     @property
     def unlabelled(self) -> Tensor:
-        """Positions of those that have no label at all."""
+        """Positions of the samples without any label."""
         return (self.label == UNLABELLED).nonzero().flatten()
 
 
+def num_choices(evidence: Evidence, labels: Tensor) -> Tensor:
+    """Count the newest classes that each row of evidence leaves possible: the choices of an annotator."""
+    counts = evidence.starts[labels + 1] - evidence.starts[labels]
+    return counts.where(counts > 0, evidence.num_classes)  # no label rules out nothing
+
+
+def open_share(evidence: Evidence, labels: Tensor) -> Tensor:
+    """Return the share of the bits of a label that an older one leaves open: log2 of its choices over log2 of all.
+
+    >>> from leco import Ontology
+    >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+    >>> ontology = Ontology.from_dict({"versions": [{"name": k, "classes": v} for k, v in history.items()]})
+    >>> evidence = ontology.evidence()
+    >>> open_share(evidence, evidence.ids(["dog", "cat", ""], "v1"))
+    tensor([0.6309, 0.0000, 1.0000], dtype=torch.float64)
+    """
+    if evidence.num_classes < 2:
+        raise LecoError(f"{evidence.ontology.newest.name} has a single class, so there is nothing to annotate")
+    return num_choices(evidence, labels).double().log2() / math.log2(evidence.num_classes)
+
+
 def _distinct(pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows, in order, and how often each occurs."""
+    """Return the distinct rows in order, and the frequency of each."""
     found: tuple[Tensor, Tensor] = pairs.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
     return found
 
 
-def _majority(position: Tensor, labels: Tensor, samples: Tensor) -> Tensor:
-    """The most frequent label of each sample; the smaller row id on a tie."""
+def _majority(position: Tensor, labels: Tensor, num_samples: int) -> Tensor:
+    """Return the most frequent label of each sample; the smaller row id on a tie."""
     pairs, counts = _distinct(torch.stack([position, labels], dim=1))
     order = counts.argsort(descending=True, stable=True)
     pairs = pairs[order][pairs[order, 0].argsort(stable=True)]  # by sample, its most frequent label first
-    starts = torch.searchsorted(pairs[:, 0].contiguous(), torch.arange(len(samples)))
+    starts = torch.searchsorted(pairs[:, 0].contiguous(), torch.arange(num_samples))
     return pairs[starts, 1]
-
-
-def gather_known(material: Material, extractor: Extractor, seed: int) -> tuple[Known, Directions]:
-    """Read all samples but those of the test split, with the labels of the newest period."""
-    period = len(material.versions) - 1
-    annotated = material.annotated(period, "label-new")
-    evidence = material.until(period).evidence()
-    parts = [(NEWEST, annotated.newest), (VALIDATION, annotated.validation)]
-    parts += [(HISTORY, part) for part in annotated.history]
-    found = [
-        (part, rows_of(material, material.pool, chosen, evidence, extractor, seed))
-        for part, chosen in parts
-        if len(chosen.indices)
-    ]
-    columns = [torch.cat([rows[column] for _, rows in found]) for column in range(4)]
-    columns.append(torch.cat([torch.full((len(rows[1]),), part) for part, rows in found]))
-    # A newest mask may be void all over: that is no sample to learn from, or to look at.
-    kept = (columns[4] == HISTORY) | (columns[3] != UNLABELLED)
-    features, samples, pixels, labels, kinds = (column[kept] for column in columns)
-    directions = Directions.of(features)
-    return Known(evidence, directions.project(features), samples, labels, kinds, pixels), directions
-
-
-def rows_of(
-    material: Material, samples: Samples, chosen: Part, evidence: Evidence, extractor: Extractor, seed: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features, sample, place in its map and row id of evidence, of every row of a part."""
-    if material.task == "segmentation":
-        found = read_maps(material, samples, chosen.version, chosen.indices, extractor, seed)
-    else:
-        found = read_rows(material, samples, chosen.version, chosen.indices, extractor)
-    features, position, pixels, classes = found
-    return features, chosen.indices[position], pixels, evidence.ids(classes, chosen.version)

@@ -1,9 +1,9 @@
-"""Labels carried over to a newer version: what needs nobody, and what needs an annotator."""
+"""Labels and masks carried over to a newer version: which need an annotator, and which do not."""
 
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leco.data.manifest.checks import check_versions, encode_labels, look, normalise, sample_path
-from leco.data.manifest.problems import Fault, Problems
-from leco.data.manifest.table import Table, check_columns
+from leco.data.manifest.table import Fault, Problems, Table, check_columns
 from leco.data.masks import decode_mask, encode_mask
 from leco.errors import LecoError
 from leco.io import write_bytes
@@ -28,47 +27,46 @@ MEANING = {
     "split": "one of several classes: an annotator must say which",
     "carved": "the class itself, or one taken out of it: an annotator must say which",
     "redrawn": "several classes became several others: an annotator must say which",
-    "partly ended": "part of the class is no class any more: an annotator must say whether this is",
+    "partly ended": "part of the class is no longer a class: an annotator must say whether the sample still is one",
     "contradicting": "labels of two older versions lead to different classes",
-    "ignored": "no longer a class: its labels now say nothing",
+    "ignored": "no longer a class: its labels carry no information",
     "removed": "no class is left for this label",
-    "there already": "the sample has a label of that version",
+    "already labelled": "the sample has a label of that version",
     "newer": "the label is of a later version",
-    "unlabelled": "there is no label",
+    "unlabelled": "the row has no label",
 }
 WITHOUT_HUMAN = ("kept", "renamed", "replaced", "merged")
 WITH_HUMAN = ("split", "carved", "redrawn", "partly ended", "contradicting")
+_SILENT = ("ignored", "unlabelled")  # pixels without information do not stop a mask from being carried over
 
-
-Questions = dict[tuple[str, str], tuple[int, tuple[str, ...]]]  # version and class: how often, and the choices
+Questions = dict[tuple[str, str], tuple[int, tuple[str, ...]]]  # version and class: frequency, and the choices
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of one class of one version."""
+    """How one class of one version was changed."""
 
     kind: str
-    choices: tuple[str, ...]  # classes that it can be now
+    choices: tuple[str, ...]  # newer classes that it may be
 
 
 @dataclass
 class Migration:
-    """What can be carried over, row by row."""
+    """The labels of a manifest, row by row, and those that are carried over."""
 
     to: str
     table: Table
     kinds: list[str]  # of each row
-    fates: list[Fate | None]  # of each row that has an older label
-    added: dict[str, str] = field(default_factory=dict)  # sample -> its class now, found without an annotator
+    fates: list[Fate | None]  # of each row; None without an older label
+    added: dict[str, str] = field(default_factory=dict)  # sample -> its newer class, where no annotator is needed
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows of each kind, those that need nobody first."""
-        found = Counter(self.kinds)
-        return {kind: found[kind] for kind in (*WITHOUT_HUMAN, *WITH_HUMAN, *MEANING) if found[kind]}
+        """Rows of each kind."""
+        return _in_order(Counter(self.kinds))
 
     def questions(self) -> Questions:
-        """Old classes that need an annotator: how many rows, and what has to be offered; most rows first."""
+        """Return the old classes that need an annotator, with their rows and choices; most rows first."""
         found: Questions = {}
         for place, (kind, fate) in enumerate(zip(self.kinds, self.fates, strict=True)):
             if kind in WITH_HUMAN and fate is not None:
@@ -77,22 +75,34 @@ class Migration:
         return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
     def migrated(self) -> Table:
-        """All rows, and one more for every sample that is carried over; old labels stay."""
-        return with_rows(self.table, self.added, self.to)
+        """Return all rows, and one more for every sample that is carried over; old labels are kept."""
+        return with_labels(self.table, self.added, self.to)
 
 
-def with_rows(table: Table, added: Mapping[str, str], version: str) -> Table:
-    """The table with one more row for each sample: its label, or its mask, under a version."""
+def _in_order(counts: Counter[str]) -> dict[str, int]:
+    """Return the counts in the order of `MEANING`: first those that need no annotator."""
+    return {kind: counts[kind] for kind in MEANING if counts[kind]}
+
+
+def with_labels(table: Table, labels: Mapping[str, str], version: str) -> Table:
+    """Return a table with one more row for each sample: its label, or its mask, of a version."""
+    rows: list[dict[str, str]] = [{table.kind: sample, table.target: label} for sample, label in labels.items()]
+    return with_rows(table, rows, version)
+
+
+def with_rows(table: Table, rows: Sequence[Mapping[str, str]], version: str) -> Table:
+    """Return a table with more rows of a version, and with the columns that these add."""
     columns = {name: list(values) for name, values in table.columns.items()}
-    for sample, label in added.items():
-        row = {table.kind: sample, table.target: label, "version": version}
+    for name in rows[0] if rows else ():
+        columns.setdefault(name, [""] * len(table))
+    for row in rows:
         for name, values in columns.items():
-            values.append(row.get(name, ""))
+            values.append(version if name == "version" else row.get(name, ""))
     return Table(table.source, columns)
 
 
 def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
-    """Look at every label of a manifest."""
+    """Find the labels of a manifest that can be carried over to a newer version."""
     check_rows(table, ontology)
     last = ontology.position(to)
     fates = {
@@ -105,7 +115,7 @@ def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
         for version, label in zip(table["version"], table["label"], strict=True)
     ]
     samples, versions = [sample_path(sample, table.kind) for sample in table[table.kind]], table["version"]
-    there = {
+    labelled = {
         sample for sample, version, code in zip(samples, versions, codes, strict=True) if version == to and code >= 0
     }
     found = Migration(to, table, [], [])
@@ -115,8 +125,8 @@ def migrate(table: Table, ontology: Ontology, to: str) -> Migration:
         found.fates.append(fate)
         if not label:
             found.kinds.append("unlabelled")
-        elif sample in there:
-            found.kinds.append("there already")
+        elif sample in labelled:
+            found.kinds.append("already labelled")
         elif ontology.position(version) > last:
             found.kinds.append("newer")
         elif fate is None:  # a label that was ignored from the start
@@ -144,7 +154,7 @@ def check_rows(table: Table, ontology: Ontology) -> None:
 
 
 def fates_of(ontology: Ontology, old: str, new: str) -> Iterable[Fate]:
-    """What became of each class of a version, in order."""
+    """Return the change of each class of a version, in order."""
     transition = ontology.transition(new, old)
     children = transition.sparse.tocsc()
     ignored, removed = ontology.ended(old, new)
@@ -157,44 +167,41 @@ def fates_of(ontology: Ontology, old: str, new: str) -> Iterable[Fate]:
         elif len(choices) == 1 and (ignored[index] or removed[index]):
             yield Fate("partly ended", choices)
         elif len(choices) == 1:
-            # In a redrawn group, a class may still have become one class only.
+            # A class of a redrawn group may still map to a single class.
             yield Fate(kinds[name] if kinds[name] in WITHOUT_HUMAN else "merged", choices)
         else:
             yield Fate(kinds[name] if kinds[name] in WITH_HUMAN else "redrawn", choices)
 
 
-_SILENT = ("ignored", "unlabelled")  # pixels that say nothing stand in nobody's way
-
-
 @dataclass
 class MaskMigration:
-    """What can be carried over, image by image."""
+    """The masks of a manifest, image by image, and those that are carried over."""
 
     to: str
     table: Table
-    images: Counter[str] = field(default_factory=Counter)  # by kind of change: how many show it
+    images: Counter[str] = field(default_factory=Counter)  # number that show each kind of change
     pixels: Counter[str] = field(default_factory=Counter)
     asked: Questions = field(default_factory=dict)
-    added: dict[str, tuple[str, str]] = field(default_factory=dict)  # image -> the mask that tells it all, its version
-    left: dict[str, str] = field(default_factory=dict)  # image -> why it is not carried over
+    added: dict[str, tuple[str, str]] = field(default_factory=dict)  # image -> mask to carry over, its version
+    left: dict[str, str] = field(default_factory=dict)  # image -> reason why it is not carried over
 
     @property
     def counts(self) -> dict[str, int]:
-        """Images that show each kind of change, those that need nobody first."""
-        return {kind: self.images[kind] for kind in (*WITHOUT_HUMAN, *WITH_HUMAN, *MEANING) if self.images[kind]}
+        """Images that show each kind of change."""
+        return _in_order(self.images)
 
     def questions(self) -> Questions:
-        """Old classes that need an annotator: in how many images, and what has to be offered; most images first."""
+        """Return the old classes that need an annotator, with their images and choices; most images first."""
         return dict(sorted(self.asked.items(), key=lambda item: -item[1][0]))
 
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """What becomes of each class of a version."""
+    """How the classes of a version map to the newer one."""
 
     version: str
     fates: tuple[Fate, ...]
-    codes: NDArray[np.int64]  # class of the newer version; -1 where there is none; the last is that of no label
+    codes: NDArray[np.int64]  # class of the newer version, or -1; the last entry is for pixels without a label
 
     @classmethod
     def of(cls, ontology: Ontology, old: str, to: str) -> "_Rule":
@@ -204,7 +211,7 @@ class _Rule:
         return cls(old, fates, np.array([*codes, NO_LABEL]))
 
     def kinds(self, mask: NDArray[np.int32]) -> dict[int, tuple[str, int]]:
-        """Of every class in a mask, what became of it, and how many pixels it has."""
+        """Return the change and the number of pixels of every class in a mask."""
         classes, counts = np.unique(mask, return_counts=True)
         return {
             index: ("unlabelled" if index < 0 else self.fates[index].kind, count)
@@ -212,10 +219,8 @@ class _Rule:
         }
 
 
-def migrate_masks(
-    table: Table, ontology: Ontology, to: str, root: Path, tick: Callable[[], object] = lambda: None
-) -> MaskMigration:
-    """Look at every mask of a manifest."""
+def migrate_masks(table: Table, ontology: Ontology, to: str, root: Path) -> MaskMigration:
+    """Find the masks of a manifest that can be carried over to a newer version."""
     check_rows(table, ontology)
     problems = Problems(Path(table.source), rows=len(table))
     found = MaskMigration(to, table)
@@ -223,31 +228,29 @@ def migrate_masks(
     rules = {version.name: _Rule.of(ontology, version.name, to) for version in ontology.versions[:last]}
     images = [sample_path(image, "image") for image in table["image"]]
     rows = list(zip(range(len(table)), images, table["mask"], table["version"], strict=True))
-    there = {image for _, image, mask, version in rows if mask and version == to}
-    drawn: dict[str, dict[bytes, tuple[str, str]]] = {}  # image -> what its masks become -> one of them
+    labelled = {image for _, image, mask, version in rows if mask and version == to}
+    carried: dict[str, dict[bytes, tuple[str, str]]] = {}  # image -> digest of a newer mask -> an old one, its version
     for place, image, mask, version in rows:
-        tick()
-        if not mask or image in there or ontology.position(version) > last:
-            found.images["unlabelled" if not mask else "there already" if image in there else "newer"] += 1
+        if not mask or image in labelled or ontology.position(version) > last:
+            found.images["unlabelled" if not mask else "already labelled" if image in labelled else "newer"] += 1
             continue
         labels = _read(root, mask, len(ontology[version]))
         if isinstance(labels, Fault):
             problems.extend([table.problem(place, labels, mask)])
             continue
-        needs = _count(found, rules[version], ontology, labels)
-        if needs:
-            found.left[image] = needs
+        if obstacle := _count(found, rules[version], ontology, labels):
+            found.left[image] = obstacle
         else:
             new = rules[version].codes[labels]
             content = hashlib.blake2b(new.tobytes() + str(new.shape).encode()).digest()
-            drawn.setdefault(image, {})[content] = (mask, version)
+            carried.setdefault(image, {})[content] = (mask, version)
     problems.raise_any()
-    for image, masks in drawn.items():
+    for image, masks in carried.items():
         if len(masks) > 1:
             found.images["contradicting"] += 1
             found.left[image] = MEANING["contradicting"]
         else:
-            found.left.pop(image, None)  # another of its masks tells it all
+            found.left.pop(image, None)  # another of its masks is carried over
             found.added[image] = next(iter(masks.values()))
     return found
 
@@ -263,15 +266,15 @@ def _read(root: Path, mask: str, classes: int) -> NDArray[np.int32] | Fault:
     except LecoError as error:
         return Fault("bad mask", str(error).removeprefix(f"{root / path}: "))
     if labels.min(initial=NO_LABEL) < NO_LABEL or labels.max(initial=NO_LABEL) >= classes:
-        return Fault("unknown mask value", f"has a value that is none of its {classes} classes")
+        return Fault("unknown mask value", f"has a pixel value outside its {classes} classes")
     return labels
 
 
 def _count(found: MaskMigration, rule: _Rule, ontology: Ontology, labels: NDArray[np.int32]) -> str:
-    """Count the changes that a mask shows; what stands in the way of carrying it over, or ""."""
+    """Count the changes that a mask shows; return what stops it from being carried over, or ""."""
     kinds = rule.kinds(labels)
     found.images.update({kind for kind, _ in kinds.values()})
-    needs = []
+    obstacles = []
     for index, (kind, pixels) in kinds.items():
         found.pixels[kind] += pixels
         if kind in WITH_HUMAN:
@@ -279,29 +282,22 @@ def _count(found: MaskMigration, rule: _Rule, ontology: Ontology, labels: NDArra
             found.asked[key] = (found.asked.get(key, (0,))[0] + 1, rule.fates[index].choices)
         if kind not in (*WITHOUT_HUMAN, *_SILENT):
             share = pixels / labels.size
-            needs.append(f"{ontology[rule.version].handle(index)} ({kind}, {share:.0%} of the pixels)")
-    nothing = all(kind in _SILENT for kind, _ in kinds.values())
-    return "nothing in it is a class of any version" if nothing else ", ".join(needs)
+            obstacles.append(f"{ontology[rule.version].handle(index)} ({kind}, {share:.0%} of the pixels)")
+    silent = all(kind in _SILENT for kind, _ in kinds.values())
+    return "no pixel has a class" if silent else ", ".join(obstacles)
 
 
 def write_masks(found: MaskMigration, ontology: Ontology, root: Path, folder: str) -> Table:
-    """Draw all masks that need nobody anew, below `folder` of the root, and list them; no other file is touched."""
-    from PIL import Image
-
+    """Write the masks that are carried over below `folder` of the root; return the manifest that lists them."""
     paths = {image: _path(folder, mask) for image, (mask, _) in found.added.items()}
     read = {sample_path(path, "image") for path in (*found.table["image"], *found.table["mask"])}
     if taken := next((path for path in paths.values() if path in read), None):
-        raise LecoError(f"{root / taken}: is one of the files of {found.table.source}; name another output")
-    for image, new in _drawn(found, ontology, root):
-        text = io.BytesIO()
-        Image.fromarray(new).save(text, "png")
-        path = root / paths[image]
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LecoError(f"{path.parent}: cannot be written: {error.strerror}") from None
-        write_bytes(path, text.getvalue())
-    return with_rows(found.table, paths, found.to)
+        raise LecoError(f"{root / taken}: is a file of {found.table.source}; choose another output")
+    rules = {version: _Rule.of(ontology, version, found.to) for _, version in found.added.values()}
+    for image, (mask, version) in found.added.items():
+        new = rules[version].codes[decode_mask(root / sample_path(mask, "image"))]
+        write_mask(root / paths[image], encode_mask(new, len(ontology[found.to])))
+    return with_labels(found.table, paths, found.to)
 
 
 def _path(folder: str, mask: str) -> str:
@@ -309,10 +305,14 @@ def _path(folder: str, mask: str) -> str:
     return f"{folder}/{path if path.lower().endswith('.png') else path + '.png'}"
 
 
-def _drawn(found: MaskMigration, ontology: Ontology, root: Path) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Every image that needs nobody, and its mask under the newer version; the largest value means no label."""
-    rules: dict[str, _Rule] = {}
-    for image, (mask, version) in found.added.items():
-        rules.setdefault(version, _Rule.of(ontology, version, found.to))
-        new = rules[version].codes[decode_mask(root / sample_path(mask, "image"))]
-        yield image, encode_mask(new, len(ontology[found.to]))
+def write_mask(path: Path, mask: NDArray[Any]) -> None:
+    """Write an encoded mask as PNG, with its folder."""
+    from PIL import Image
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LecoError(f"{path.parent}: cannot be written: {error.strerror}") from None
+    content = io.BytesIO()
+    Image.fromarray(mask).save(content, "png")
+    write_bytes(path, content.getvalue())

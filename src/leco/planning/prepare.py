@@ -1,4 +1,4 @@
-"""What a plan is made of, for any budget and costs: measured once, and kept."""
+"""Features, head and learning curves of an experiment: measured once, and valid for any budget and costs."""
 
 import hashlib
 import json
@@ -8,107 +8,104 @@ from pathlib import Path
 
 import torch
 
-from leco.dataset import Material
+from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment
-from leco.experiments.run import Machine, Stopped, Watch
-from leco.io import write_text
+from leco.experiments.run import Machine, Stopped
 from leco.planning.curves import Curves, fit_curves
-from leco.planning.features import Directions, Extractor, Learned, find_extractor
-from leco.planning.full import FullTraining
-from leco.planning.known import NEWEST, Known, gather_known
-from leco.planning.measure import PRIORS, Head, Learner, choose_prior, measure, read_kept
+from leco.planning.features import Extractor, Projection, Reader, find_extractor, gather_known
+from leco.planning.heads import Head
+from leco.planning.known import NEWEST, Known
+from leco.planning.measure import DRAWS, LEVELS, choose_prior, measure
 
-FORMAT = 1  # of what is measured; raised when a change of code changes it
-DRAWS = 10  # every newest sample is held out twice
+FORMAT = 1  # of the measurements; to be raised when a change of code changes them
 FEWEST_SAMPLES = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """Frozen features of all samples, what is known of them, and the head that suggests labels."""
+class Context:
+    """Frozen features and labels of all samples, and the head that suggests labels: all that a batch needs."""
 
-    material: Material
+    reader: Reader
     known: Known
-    extractor: Extractor
-    directions: Directions
+    projection: Projection
     head: Head
-    seed: int
-    folder: Path  # of what is kept
+    folder: Path  # of the measurements
+
+    @property
+    def periods(self) -> Periods:
+        """The data, without the test split."""
+        return self.reader.periods
+
+    @property
+    def seed(self) -> int:
+        """Seed of the experiment."""
+        return self.reader.seed
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a plan is made of, for any budget and costs."""
+    """Learning curves of a context: all that a plan needs."""
 
-    ground: Ground
+    context: Context
     curves: Curves
-    full: bool
     draws: int
 
 
-def find_ground(
-    wanted: Experiment, material: Material, runs: Path, machine: Machine, watch: Watch, backbone: str | None = None
-) -> Ground:
-    """Read the features, and find the head for them: all that a batch needs."""
-    seed, material = wanted.seed, material.without_test()
-    extractor = find_extractor(wanted, material, Learned(runs), backbone, machine, watch)
-    known, directions = gather_known(material, extractor, seed)
-    _check_enough(known, material)
-    key = json.dumps([FORMAT, material.fingerprint, extractor.fingerprint, seed])
+def load_context(
+    wanted: Experiment,
+    periods: Periods,
+    runs: Path,
+    machine: Machine,
+    backbone: str | Extractor | None = None,
+) -> Context:
+    """Read the features of an experiment's samples, and choose the prior of the head for them."""
+    periods = periods.without_test()
+    extractor = backbone
+    if not isinstance(extractor, Extractor):
+        extractor = find_extractor(wanted, periods, runs, machine, extractor)
+    reader = Reader(periods, extractor, wanted.seed)
+    known, projection = gather_known(reader)
+    _check_enough(known, periods.versions[-1])
+    key = json.dumps([FORMAT, periods.fingerprint, extractor.fingerprint, wanted.seed])
     folder = runs / "plans" / hashlib.sha256(key.encode()).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LecoError(f"{folder}: cannot be written: {error.strerror}") from None
-    head = Head.on(known, _prior(known, seed, folder / "prior.json"))
-    return Ground(material, known, extractor, directions, head, seed, folder)
+    head = Head.on(known, choose_prior(known, wanted.seed, folder / "prior.json"))
+    return Context(reader, known, projection, head, folder)
 
 
 def prepare(
-    wanted: Experiment,
-    material: Material,
-    runs: Path,
-    machine: Machine,
-    watch: Watch,
-    backbone: str | None = None,
-    full: bool = False,
+    context: Context,
+    *,
     draws: int = DRAWS,
-    tick: Callable[[], object] = lambda: None,
+    levels: int = LEVELS,
+    tick: Callable[[int, int], object] = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Prepared:
-    """Measure the learning curves, or take what was measured before from `runs/plans`."""
-    ground = find_ground(wanted, material, runs, machine, watch, backbone)
-    known, seed = ground.known, ground.seed
-    learner: Learner = (
-        FullTraining(wanted, ground.material, known, Learned(runs), machine, watch) if full else ground.head
-    )
+    """Measure the learning curves; points that are already in the folder of the context are not measured again."""
 
-    def fitted() -> None:
-        tick()
-        if machine.stop():
+    def fitted(done: int, total: int) -> None:
+        tick(done, total)
+        if stop():
             raise Stopped
 
-    curves = fit_curves(known, measure(known, learner, draws, seed, ground.folder, fitted), seed)
-    if material.evaluated:  # of Mapillary's classes, not all count
-        counts = torch.tensor([name in material.evaluated for name in known.evidence.ontology.newest.handles])
+    measured = measure(context.head, context.folder, context.seed, draws=draws, levels=levels, tick=fitted)
+    curves = fit_curves(context.known, measured, context.seed)
+    if evaluated := context.periods.evaluated:  # only some classes of Mapillary count
+        handles = context.known.evidence.ontology.newest.handles
+        counts = torch.tensor([name in evaluated for name in handles])
         curves = replace(curves, observed=curves.observed & counts)
-    return Prepared(ground, curves, full, draws)
+    return Prepared(context, curves, draws)
 
 
-def _check_enough(known: Known, material: Material) -> None:
-    count, version = len(known.samples(NEWEST)), material.versions[-1]
+def _check_enough(known: Known, version: str) -> None:
+    count = len(known.samples(NEWEST))
     if count < FEWEST_SAMPLES:
-        raise LecoError(f"{count} training samples are labelled in {version}: a curve needs {FEWEST_SAMPLES} at least")
+        raise LecoError(
+            f"{count} training samples are labelled in {version}; a learning curve needs at least {FEWEST_SAMPLES}"
+        )
     if int((known.labelled > 0).sum()) < 2:
-        raise LecoError(f"all training samples labelled in {version} are of one class: there is no accuracy to plan")
-
-
-def _prior(known: Known, seed: int, path: Path) -> float:
-    if path.is_file():
-        kept = read_kept(path, "prior")
-        if kept not in PRIORS:
-            raise LecoError(f"{path}: is damaged; delete it, and it is found anew")
-        return float(str(kept))
-    prior = choose_prior(known, seed)
-    write_text(path, json.dumps({"prior": prior}) + "\n")
-    return prior
+        raise LecoError(f"all training samples labelled in {version} are of one class; a plan needs at least two")

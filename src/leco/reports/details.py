@@ -1,4 +1,4 @@
-"""What is stored beside the scores of a cell: curves, pseudo-labels, classes, where mistakes go; means over seeds."""
+"""Details of cells, as means over seeds: learning curves, pseudo-labels, classes, kinds of mistakes."""
 
 import json
 from collections.abc import Sequence
@@ -10,15 +10,17 @@ from typing import Any
 
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
-from leco.reports.sections import Key, Section
-from leco.reports.stored import Record
+from leco.paper import Key
+from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
+from leco.reports.sections import Section
+from leco.reports.stored import UNREADABLE, Record
 
-MAIN = ("ce", "joint", "lpl", "lpl+st-hard/cond")
+_MAIN = (FINETUNE, JOINT, LPL, BEST)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Of a curve: a step, and the mean over the seeds there."""
+    """A point of a curve: a step, and the mean over seeds there."""
 
     step: int
     value: float
@@ -26,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """A class: how often it is tested, and how well it is recognised (a fraction)."""
+    """A class: its number of test samples, and its score as a fraction."""
 
     name: str
     support: float
@@ -35,7 +37,7 @@ class ClassScore:
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Shares of all tested samples, or pixels; the three sum to one."""
+    """Shares of all test samples, or pixels; the three sum to one."""
 
     right: float
     within: float  # wrong, but right at the older version: confused with a sibling
@@ -43,17 +45,17 @@ class Mistakes:
 
     @property
     def within_share(self) -> float | None:
-        """The share of the mistakes that stay within the parent."""
+        """The share of mistakes within the parent; None without mistakes."""
         wrong = self.within + self.outside
         return self.within / wrong if wrong > 0 else None
 
 
 def main_cells(section: Section) -> dict[str, Key]:
-    """The few cells that figures show, by name: the paper's main ones, and the method that is best on validation."""
+    """The cells that figures show, by name: the paper's main methods, the best on validation, and all-fine."""
     last = section.last
     if not last:
         return {"TP0": next(iter(section.cells))} if section.cells else {}
-    found = {name: Key(last, name) for name in MAIN if Key(last, name) in section.cells}
+    found = {key.method: key for key in (key._replace(period=last) for key in _MAIN) if key in section.cells}
     best = best_on_validation(section)
     if best is not None:
         found.setdefault(best.method, best)
@@ -72,17 +74,17 @@ def best_on_validation(section: Section) -> Key | None:
 
 
 def metrics(record: Record) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`; none if they cannot be read."""
+    """The lines of `metrics.jsonl`; an empty list if it cannot be read."""
     try:
         lines = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines]
         return [line for line in found if isinstance(line["step"], int) and isinstance(line["means"], dict)]
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return []
 
 
 def curve(section: Section, key: Key, quantity: str) -> list[Point]:
-    """A quantity over steps: `score` (on validation), or one of the means, such as `kept`; at steps all seeds have."""
+    """A quantity at the steps that all seeds have: `score` (on validation), or one of the means, such as `kept`."""
     by_seed = []
     for record in section.cells[key].values():
         values = {}
@@ -100,10 +102,10 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
 
 @lru_cache(maxsize=256)
 def _tested(folder: Path) -> dict[str, Any]:
-    """The test scores at every version; none if they cannot be read."""
+    """The test scores at every version; an empty table if they cannot be read."""
     try:
         found = json.loads((folder / "result.json").read_bytes())["test"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -120,10 +122,10 @@ def class_scores(section: Section, key: Key, version: str, metric: str | None = 
 
 
 def mistakes(section: Section, key: Key) -> Mistakes | None:
-    """Where the mistakes go, by the accuracies at the newest and at the next older version.
+    """Kinds of mistakes, from the accuracies at the newest and the next older version.
 
-    Both are over all samples (not classes). Classes of an older version are predicted by adding up probabilities, so
-    what is right there and wrong at the newest version is counted net.
+    Both are over samples, not classes. Older versions are predicted by adding up probabilities, so samples that are
+    right at the older version and wrong at the newest one are counted net of the reverse.
     """
     if not key.period:
         return None
@@ -134,7 +136,7 @@ def mistakes(section: Section, key: Key) -> Mistakes | None:
 
 
 def mistakes_by_parent(section: Section, key: Key, ontology: Ontology) -> dict[str, Mistakes]:
-    """The same for every class of the next older version, from its own samples and those of its children."""
+    """Kinds of mistakes for every class of the next older version that has several children."""
     if not key.period:
         return {}
     new, old = section.versions[key.period], section.versions[key.period - 1]
@@ -164,21 +166,17 @@ def _accuracy(classes: Sequence[ClassScore]) -> float | None:
 
 
 def ontology_of(section: Section, runs: Path) -> Ontology | None:
-    """The ontology that the store keeps, or that of the embedded digits."""
-    for name in dict.fromkeys(record.ontology for record in section.records if record.ontology):
+    """The ontology that the store keeps for a section; None if it cannot be read."""
+    for name in dict.fromkeys(record.ontology for record in section.records):
         try:
             return Ontology.load(runs / "ontologies" / f"{name}.json")
         except LecoError:
             continue
-    if section.benchmark == "digits-leco":
-        from leco.data.benchmarks import digits
-
-        return digits.ontology()
     return None
 
 
 def overlay_of(section: Section) -> bytes | None:
-    """The picture of a segmentation stage: of the method that is best on validation, first seed."""
+    """The overlays of a segmentation stage, of the method that is best on validation."""
     key = best_on_validation(section)
     for record in section.cells.get(key, {}).values() if key else ():
         path = record.folder / "overlays.png"

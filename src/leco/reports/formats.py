@@ -1,73 +1,85 @@
-"""A report as Markdown, LaTeX or CSV, and the words that all formats share."""
+"""A report as Markdown, LaTeX or CSV, and the legends that all formats share."""
 
 import csv
 import io
 from collections.abc import Iterable
 
-from leco.model import card as md
-from leco.reports.conclusions import MARGIN, Finding
+from leco import markdown as md
+from leco.errors import and_more
+from leco.reports.comparison import LEVEL, MARGIN
 from leco.reports.plans import PlannedClass
-from leco.reports.report import Part, Report
-from leco.reports.tables import Entry, Table, entry
+from leco.reports.report import Entry, Finding, Part, Report, Table, entry
+from leco.text import GAP, interval, percent, plural
 
-GAP = "–"
 LEGEND = (
     "Mean ± sample standard deviation over seeds; bold: the best, and what is less than one standard deviation (of the "
-    "best) below it"
+    "best) below it; closes: the share of the gap between ce and all-fine, both with finetune, that a method closes; "
+    f"{GAP}: not trained"
 )
-SHARE = "closes: the share of the gap between ce and all-fine, both with finetune, that a method closes"
 TESTED = (
-    "Gain in points, mean ± standard deviation of the differences, paired over the seeds that both have, two-sided "
-    f"t-test at 5 % (similar: within {MARGIN:g} point, two one-sided tests). With so many tests, expect one in "
-    "twenty to err; gains over several kinds of pseudo-labels are averaged first"
+    "Gain in points, mean ± standard deviation of the differences, paired by seed; two-sided t-test at "
+    f"{100 * LEVEL:g} % (similar: within {MARGIN:g} point, two one-sided tests). Gains with several kinds of "
+    f"pseudo-labels are averaged first. One in {1 / LEVEL:.0f} tests shows a difference where there is none"
 )
+MOST_PROBLEMS = 100  # that a report lists
 
 
-def cell_text(found: Entry | None) -> str:
-    """Ours, or a gap."""
-    if found is None:
-        return ""
+def score_text(found: Entry) -> str:
+    """Our score, or a gap."""
     return GAP if found.scores is None else str(found.scores)
 
 
-def count_text(table: Table) -> str:
-    """How many seeds the cells of a table have."""
+def counts_text(table: Table) -> str:
+    """The numbers of cells that were trained, and of their seeds."""
     counts = table.counts
-    if len(counts) == 1:
-        return f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-    return f"{counts[0]} to {counts[-1]} seeds, as marked" if counts else "nothing trained"
+    if not counts:
+        return "nothing trained"
+    seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as marked"
+    return f"{table.trained} of {plural(table.cells, 'cell')} trained, {seeds}"
 
 
-def gain_text(finding: Finding) -> str:
-    """The gain, as far as there is one."""
-    return str(finding.comparison) if finding.comparison.count else GAP
-
-
-def more(found: Entry, table: Table) -> list[str]:
-    """What stands below a number: seeds where they differ, the gap closed, the paper's figure."""
-    parts = []
+def notes_on(found: Entry, table: Table) -> list[str]:
+    """The notes below a score: seeds where cells differ in them, the gap closed, the paper's figures."""
+    notes = []
     if found.scores is not None and len(table.counts) > 1:
-        parts.append(f"n {len(found.scores)}")
+        notes.append(f"n {len(found.scores)}")
     if found.share is not None:
-        parts.append(f"closes {100 * found.share:.0f} %")
+        notes.append(f"closes {100 * found.share:.0f} %")
     if found.paper:
-        parts.append(f"paper {found.paper_text}")
-    return parts
+        notes.append(f"paper {' or '.join(map(str, found.paper))}")
+    return notes
+
+
+def problems_text(report: Report) -> list[str]:
+    """The messages about files and folders that were left out."""
+    return and_more(report.problems, MOST_PROBLEMS)
+
+
+def paper_gain_text(finding: Finding) -> str:
+    """The gain in the paper, if it has one."""
+    return "" if finding.paper_gain is None else f"{finding.paper_gain:+.1f}"
 
 
 def to_markdown(report: Report) -> str:
-    """Tables and conclusions; figures are in the HTML page."""
-    lines = ["# Report", "", f"{report.stages:,} stages in {md.plain(str(report.runs))}.", ""]
+    """Tables, conclusions and plans as Markdown; figures are in the HTML page only."""
+    lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {md.plain(str(report.runs))}.", ""]
     for part in report.parts:
         lines += [f"## {md.plain(part.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in part.facts)]
         lines += [f"- **{md.plain(remark)}**" for remark in part.section.remarks] + [""]
         for table in part.tables:
-            lines += [f"**{md.plain(table.caption)}** {count_text(table)}.", ""]
-            lines += [*md.table([*table.labels, *table.columns], len(table.labels), _md_cells(table)), ""]
-        lines += [f"{LEGEND}. {SHARE}.", ""] if part.tables else []
+            grid = table.grid
+            lines += [f"**{md.plain(table.caption)}** {counts_text(table)}.", ""]
+            lines += [*md.table([*grid.labels, *grid.columns], len(grid.labels), _md_rows(table)), ""]
+        lines += [f"{LEGEND}.", ""] if part.tables else []
         if part.findings:
             rows = [
-                [md.plain(f.claim.text), gain_text(f), str(f.comparison.count), _paper_gain(f), f"**{f.verdict}**"]
+                [
+                    md.plain(f.claim.text),
+                    str(f.comparison),
+                    str(f.comparison.count),
+                    paper_gain_text(f),
+                    f"**{f.verdict}**",
+                ]
                 for f in part.findings
             ]
             lines += md.table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
@@ -75,75 +87,73 @@ def to_markdown(report: Report) -> str:
     for plan in report.plans:
         lines += [f"## {md.plain(plan.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in plan.facts), ""]
         headings = ["class", "labelled", "+ new", "+ relabelled", "now, %", "expected, %", "90 % interval"]
-        lines += [*md.table(headings, 1, (_md_planned(row) for row in plan.classes)), ""]
-    lines += [f"- left out: {md.plain(problem)}" for problem in report.problems]
+        lines += [*md.table(headings, 1, (_md_class(row) for row in plan.classes)), ""]
+    lines += [f"- left out: {md.plain(problem)}" for problem in problems_text(report)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _md_planned(row: PlannedClass) -> list[str]:
-    cells = [md.plain(row.name), str(row.labelled), f"{row.new:.1f}", f"{row.relabel:.1f}"]
-    if row.accuracy is None or row.expected is None or row.low is None or row.high is None:
-        return [*cells, GAP, GAP, GAP]
-    return [
-        *cells,
-        f"{100 * row.accuracy:.1f}",
-        f"{100 * row.expected:.1f}",
-        f"{100 * row.low:.1f} to {100 * row.high:.1f}",
-    ]
+def _md_class(row: PlannedClass) -> list[str]:
+    counts = [str(row.labelled), f"{row.new:.1f}", f"{row.relabel:.1f}"]
+    return [md.plain(row.name), *counts, percent(row.accuracy), percent(row.expected), interval(row.low, row.high)]
 
 
-def _md_cells(table: Table) -> Iterable[list[str]]:
-    for row in table.rows:
+def _md_rows(table: Table) -> Iterable[list[str]]:
+    for row in table.grid.rows:
         texts = []
         for found in row.entries:
-            text = cell_text(found)
-            below = "; ".join(more(found, table)) if found else ""
-            marked = f"**{text}**" if found and found.best else text
-            texts.append(f"{marked} ({below})" if below else marked)
+            if found is None:
+                texts.append("")
+                continue
+            score, notes = score_text(found), "; ".join(notes_on(found, table))
+            texts.append((f"**{score}**" if found.best else score) + (f" ({notes})" if notes else ""))
         yield [*map(md.plain, row.labels), *texts]
-
-
-def _paper_gain(finding: Finding) -> str:
-    return "" if finding.paper_gain is None else f"{finding.paper_gain:+.1f}"
 
 
 def to_latex(report: Report) -> str:
     """Tables for `booktabs`, to be read with \\input."""
     lines = ["% Needs \\usepackage{booktabs}."]
     for part in report.parts:
-        lines += ["", f"% {_tex(part.title)}", *(f"% {name}: {_tex(text)}" for name, text in part.facts)]
-        lines += [f"% {_tex(remark)}" for remark in part.section.remarks]
+        lines += [
+            "",
+            f"% {escape_latex(part.title)}",
+            *(f"% {name}: {escape_latex(text)}" for name, text in part.facts),
+        ]
+        lines += [f"% {escape_latex(remark)}" for remark in part.section.remarks]
         for table in part.tables:
             lines += _tex_table(part, table)
         if part.findings:
             lines += ["\\begin{tabular}{lrrrl}", "\\toprule", "conclusion & gain & n & paper & here \\\\", "\\midrule"]
             for f in part.findings:
-                cells = [_tex(f.claim.text), _tex(gain_text(f)), str(f.comparison.count), _paper_gain(f), f.verdict]
-                lines.append(" & ".join(cells) + " \\\\")
+                numbers = [escape_latex(str(f.comparison)), str(f.comparison.count), paper_gain_text(f)]
+                lines.append(" & ".join([escape_latex(f.claim.text), *numbers, f.verdict]) + " \\\\")
             lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"
 
 
 def _tex_table(part: Part, table: Table) -> list[str]:
-    columns = "l" * len(table.labels) + "r" * len(table.columns)
+    grid = table.grid
+    columns = "l" * len(grid.labels) + "r" * len(grid.columns)
     lines = ["\\begin{table}", "\\centering", f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
-    lines += [" & ".join(map(_tex, (*table.labels, *table.columns))) + " \\\\", "\\midrule"]
-    for row in table.rows:
-        cells = []
+    lines += [" & ".join(map(escape_latex, (*grid.labels, *grid.columns))) + " \\\\", "\\midrule"]
+    for row in grid.rows:
+        texts = []
         for found in row.entries:
-            text = _tex(cell_text(found))
-            below = [_tex(words) for words in more(found, table)] if found else []
-            text = f"\\textbf{{{text}}}" if found and found.best else text
-            cells.append(f"{text} {{\\scriptsize ({'; '.join(below)})}}" if below else text)
-        lines.append(" & ".join([*map(_tex, row.labels), *cells]) + " \\\\")
-    caption = _tex(f"{part.title}: {table.caption} {count_text(table)}. {LEGEND}.")
+            if found is None:
+                texts.append("")
+                continue
+            score, notes = escape_latex(score_text(found)), escape_latex("; ".join(notes_on(found, table)))
+            score = f"\\textbf{{{score}}}" if found.best else score
+            texts.append(f"{score} {{\\scriptsize ({notes})}}" if notes else score)
+        lines.append(" & ".join([*map(escape_latex, row.labels), *texts]) + " \\\\")
+    caption = escape_latex(f"{part.title}: {table.caption} {counts_text(table)}. {LEGEND}.")
     return [*lines, "\\bottomrule", "\\end{tabular}", f"\\caption{{{caption}}}", "\\end{table}"]
 
 
 _TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 
 
-def _tex(text: str) -> str:
+def escape_latex(text: str) -> str:
+    """Text on one line with the special characters of LaTeX escaped."""
     return "".join(_TEX.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in " ".join(text.split()))
 
 
@@ -155,7 +165,7 @@ _COLUMNS = (
 
 
 def to_csv(report: Report) -> str:
-    """One row for every cell that was trained, in percent; the paper's figure beside it (the first, if several)."""
+    """One row for every cell that was trained, in percent, with the paper's (first) figure."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
@@ -166,7 +176,7 @@ def to_csv(report: Report) -> str:
             if found.scores is None:
                 continue
             scores, paper = found.scores, found.paper[0] if found.paper else None
-            settings = [section.settings.get(name) for name in ("model", "steps", "batch_size")]
+            settings = [section.setting(name) for name in ("network.backbone", "batches.steps", "batches.size")]
             settings.append(dict(part.facts).get("further settings", ""))
             writer.writerow(
                 [

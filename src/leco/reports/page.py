@@ -1,9 +1,9 @@
-"""A report as one page: everything is in the file, and it needs neither a network nor scripts."""
+"""A report as one HTML page, which loads nothing and runs no scripts."""
 
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from leco.errors import LecoError
 from leco.ontology.draw import to_svg
 from leco.ontology.ontology import Ontology
+from leco.paper import Key
 from leco.reports import plots
 from leco.reports.details import (
     ClassScore,
@@ -24,31 +25,40 @@ from leco.reports.details import (
     ontology_of,
     overlay_of,
 )
-from leco.reports.formats import LEGEND, SHARE, TESTED, cell_text, count_text, gain_text, more
+from leco.reports.formats import (
+    LEGEND,
+    TESTED,
+    counts_text,
+    notes_on,
+    paper_gain_text,
+    problems_text,
+    score_text,
+)
 from leco.reports.plans import PlanPart
 from leco.reports.report import METRICS, Part, Report
-from leco.reports.sections import Key, Section
+from leco.reports.sections import Section
+from leco.text import interval, percent, plural
 
 _FEW_CLASSES = 40
 _GROUPS = 5
 _MOST_PARENTS = 16
 _MOST_CHANGES = 8
-_MARKS = {"confirmed": "✓", "contradicted": "✗", "undecided": "?"}  # told apart without colour
+_MARKS = {"confirmed": "✓", "contradicted": "✗", "undecided": "?"}  # for readers who see no colours
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with its words; `data` is what an `img` shows."""
+    """A picture with its title and caption; `data` is the source of an `img`."""
 
     title: str
     caption: str
     data: str
-    wide: bool = False  # shown in its own size, and scrolled
+    wide: bool = False  # shown in its own size, in a box that scrolls
 
 
 @dataclass(frozen=True)
 class Change:
-    """A class, and how well it is recognised by two methods, in percent."""
+    """The scores of a class with two methods, in percent."""
 
     name: str
     before: float
@@ -57,107 +67,102 @@ class Change:
 
 @dataclass(frozen=True)
 class Extras:
-    """What only a page shows of a part."""
+    """The figures and notes of a part, which only a page has."""
 
-    figures: list[Figure] = field(default_factory=list)
-    ontology: Figure | None = None
-    changes: list[Change] = field(default_factory=list)
-    compared: tuple[str, str] = ("", "")
-    notes: list[str] = field(default_factory=list)
-    settings: str = ""
+    figures: list[Figure]
+    ontology: Figure | None
+    changes: list[Change]
+    compared: tuple[str, str]  # the methods of the changes
+    notes: list[str]
+    settings: str
 
 
 def to_html(report: Report) -> str:
-    """The whole page."""
+    """The page as text."""
     environment = Environment(
         loader=PackageLoader("leco.reports", "."), autoescape=select_autoescape(default=True), trim_blocks=True
     )
-    environment.globals.update(cell_text=cell_text, count_text=count_text, gain_text=gain_text, more=more)
-    environment.globals.update(legend=LEGEND, share=SHARE, tested=TESTED, marks=_MARKS)
+    environment.globals.update(score_text=score_text, counts_text=counts_text, notes_on=notes_on, plural=plural)
+    environment.globals.update(percent=percent, interval=interval, paper_gain_text=paper_gain_text)
+    environment.globals.update(legend=LEGEND, tested=TESTED, marks=_MARKS, problems=problems_text(report))
     shown = [(part, _extras(part, report.runs)) for part in report.parts]
     plans = [(plan, _cost_curve(plan)) for plan in report.plans]
     return environment.get_template("report.html").render(report=report, parts=shown, plans=plans)
 
 
 def _cost_curve(plan: PlanPart) -> Figure:
-    caption = (
-        "best: the mixture with the highest expected accuracy at each cost; band: its 90 % interval, of one training."
-    )
+    caption = "best: the mixture with the highest expected accuracy at each cost; band: 90 % interval of one training."
     return Figure("Cost against expected accuracy", caption, _svg(plots.costs(plan.curve, plan.chosen)))
 
 
 def _extras(part: Part, runs: Path) -> Extras:
     section = part.section
-    extras = Extras(settings=json.dumps(section.settings, indent=1, sort_keys=True))
-    cells = main_cells(section)
+    cells, ontology, notes = main_cells(section), ontology_of(section, runs), list[str]()
+    figures = [*_learning_curves(section, cells, notes), *_pseudo_labels(section, cells)]
     metric = f"{section.metric.replace('macc', 'accuracy').replace('miou', 'IoU')}, %"
-    extras.figures.extend(_curves(section, cells))
-    if not extras.figures:
-        extras.notes.append("Nothing was validated more than once while it was trained: there are no curves.")
     scores = {name: class_scores(section, key, section.versions[section.last]) for name, key in cells.items()}
     scores = {name: found for name, found in scores.items() if found}
     if scores:
-        extras.figures.extend(_classes(scores, metric))
-        extras.figures.extend(_long_tail(scores, metric, extras.notes))
-    ontology = ontology_of(section, runs)
-    extras.figures.extend(_siblings(section, cells, ontology))
-    picture = overlay_of(section)
-    if picture is not None:
-        extras.figures.append(
-            Figure("What the network sees", "Images, labels and predictions of a test sample.", _uri(picture, "png"))
-        )
-    made = Extras(extras.figures, _drawing(ontology), *_changes(section, scores), extras.notes, extras.settings)
+        figures += [_classes(scores, metric), *_long_tail(scores, metric, notes)]
+    figures += _siblings(section, cells, ontology)
+    overlays = overlay_of(section)
+    if overlays is not None:
+        figures.append(Figure("Predictions", "Images, labels and predictions of test samples.", _uri(overlays, "png")))
     if ontology is None:
-        made.notes.append("The store holds no ontology of these runs, so none is drawn.")
-    return made
+        notes.append("No drawing of the ontology: the store does not have it.")
+    settings = json.dumps(section.settings, indent=1, sort_keys=True)
+    return Extras(figures, _drawing(ontology), *_changes(section, scores), notes, settings)
 
 
-def _curves(section: Section, cells: Mapping[str, Key]) -> Iterable[Figure]:
+def _learning_curves(section: Section, cells: Mapping[str, Key], notes: list[str]) -> Iterable[Figure]:
     lines = {name: curve(section, key, "score") for name, key in cells.items()}
     lines = {name: points for name, points in lines.items() if len(points) > 1}
-    if lines:
-        caption = f"{METRICS.get(section.metric, section.metric)} on validation; means over seeds"
-        yield Figure("Learning curves", f"TP{section.last}: {caption}.", _svg(plots.curves(lines, "validation, %")))
+    if not lines:
+        notes.append("No learning curves: stages were validated only once.")
+        return
+    caption = f"TP{section.last}: {METRICS.get(section.metric, section.metric)} on validation; means over seeds."
+    yield Figure("Learning curves", caption, _svg(plots.curves(lines, "validation, %")))
+
+
+def _pseudo_labels(section: Section, cells: Mapping[str, Key]) -> Iterable[Figure]:
+    main = [key for name, key in cells.items() if "+" in name]
     others = [key for key in section.cells if key.period == section.last and "+" in key.method]
-    healthy = sorted(others, key=lambda key: key.method)
-    wanted = [key for name, key in cells.items() if "+" in name]
-    chosen = list(dict.fromkeys([*wanted, *healthy]))[:4]
-    quality: dict[str, list[Point]] = {}
-    for key in chosen:
+    lines: dict[str, list[Point]] = {}
+    for key in list(dict.fromkeys([*main, *sorted(others, key=lambda key: key.method)]))[:4]:
         for quantity in ("kept", "agreement"):
             points = curve(section, key, quantity)
-            if len(points) > 1 and len(quality) < 6:
-                quality[f"{key.method}: {quantity}"] = points
-    if quality:
+            if len(points) > 1 and len(lines) < 6:
+                lines[f"{key.method}: {quantity}"] = points
+    if lines:
         caption = (
-            "kept: the share of pseudo-labels that passed filter and threshold; agreement: the share whose likeliest "
-            "class fits the old label, before any refinement. Means over seeds, and over the steps since the last "
+            "kept: the share of pseudo-labels that pass filter and threshold; agreement: the share whose likeliest "
+            "class agrees with the old label, before refinement. Means over seeds, and over the steps since the last "
             "validation."
         )
-        yield Figure("Pseudo-labels over time", caption, _svg(plots.curves(quality, "% of pseudo-labels")))
+        yield Figure("Pseudo-labels over time", caption, _svg(plots.curves(lines, "% of pseudo-labels")))
 
 
-def _classes(scores: Mapping[str, Sequence[ClassScore]], metric: str) -> Iterable[Figure]:
+def _classes(scores: Mapping[str, Sequence[ClassScore]], metric: str) -> Figure:
     count = len(next(iter(scores.values())))
     if count <= _FEW_CLASSES:
-        yield Figure("Classes", "Each class on test; means over seeds.", _svg(plots.classes_dots(scores, metric)))
-    else:
-        caption = f"All {count} tested classes, sorted for each method; means over seeds."
-        yield Figure("Classes", caption, _svg(plots.classes_sorted(scores, metric)))
+        caption = "Scores of each class on test; means over seeds."
+        return Figure("Classes", caption, _svg(plots.classes_dots(scores, metric)))
+    caption = f"All {count} tested classes, sorted for each method; means over seeds."
+    return Figure("Classes", caption, _svg(plots.classes_sorted(scores, metric)))
 
 
 def _long_tail(scores: Mapping[str, Sequence[ClassScore]], metric: str, notes: list[str]) -> Iterable[Figure]:
     supports = [found.support for found in next(iter(scores.values()))]
     grouped = {name: group_by_support(found) for name, found in scores.items()}
     if len(next(iter(grouped.values()))) < 3 or max(supports) < 1.5 * min(supports):
-        notes.append("Most classes are tested equally often, or they are few: there is no long tail to draw.")
+        notes.append("No figure of rare and frequent classes: they are few, or most have equally many test samples.")
         return
-    caption = "Means over the classes of a group, rarest first; groups are about a fifth of the classes each."
+    caption = "Means over groups of about a fifth of the classes each, rarest first."
     yield Figure("Rare and frequent classes", caption, _svg(plots.by_support(grouped, metric)))
 
 
 def group_by_support(classes: Sequence[ClassScore], groups: int = _GROUPS) -> list[tuple[str, float]]:
-    """Mean score of about equally large groups of classes, rarest first; equally frequent ones stand together.
+    """Mean scores of about equally large groups of classes, rarest first; equally frequent classes share a group.
 
     >>> group_by_support([ClassScore("a", 9, 1.0), ClassScore("b", 1, 0.5), ClassScore("c", 9, 0.0)], 3)
     [('1', 0.5), ('9', 0.5)]
@@ -178,7 +183,7 @@ def group_by_support(classes: Sequence[ClassScore], groups: int = _GROUPS) -> li
 
 
 def _count(number: float) -> str:
-    """A number short enough for an axis."""
+    """A number with at most three digits, for an axis."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.2g}{unit}" if number < 100 * size else f"{number / size:.0f}{unit}"
@@ -192,25 +197,25 @@ def _siblings(section: Section, cells: Mapping[str, Key], ontology: Ontology | N
     older = section.versions[section.last - 1]
     shares = [f"{name} {found.within_share:.0%}" for name, found in rows.items() if found.within_share is not None]
     caption = (
-        f"Confusion between siblings: what is wrong at {section.versions[section.last]} but right at {older} stays "
-        f"within its parent, (acc_old - acc_new) / (1 - acc_new) of all mistakes: {', '.join(shares)}. Accuracy is "
-        "over samples here, not over classes; older versions are predicted by adding up probabilities, so the count is "
-        "net."
+        f"Samples that are wrong at {section.versions[section.last]} but right at {older} are confused with a "
+        f"sibling. Their share of all mistakes, (acc_old - acc_new) / (1 - acc_new): {', '.join(shares)}. Accuracy is "
+        "over samples here, not classes; the share is net, since older versions are predicted by adding up "
+        "probabilities."
     )
-    yield Figure("Where mistakes go", caption, _svg(plots.stacked_mistakes(rows, older)))
+    yield Figure("Kinds of mistakes", caption, _svg(plots.stacked_mistakes(rows, older)))
     best = best_on_validation(section)
     if ontology is None or best is None:
         return
     parents = mistakes_by_parent(section, best, ontology)
     worst = sorted(parents, key=lambda name: parents[name].within, reverse=True)[:_MOST_PARENTS]
     if worst:
-        title = f"Siblings that are confused most, by their parent in {older}"
-        caption = f"Of {best.method}, the method that is best on validation; {len(worst)} of {len(parents)} parents."
+        title = f"Most confused siblings, by their parent in {older}"
+        caption = f"{best.method}, the best method on validation; {len(worst)} of {len(parents)} parents."
         yield Figure(title, caption, _svg(plots.stacked_mistakes({name: parents[name] for name in worst}, older)))
 
 
 def _changes(section: Section, scores: Mapping[str, Sequence[ClassScore]]) -> tuple[list[Change], tuple[str, str]]:
-    """The classes that gain and lose most between `ce` and the method that is best on validation."""
+    """The classes that gain and lose most between `ce` and the best method on validation."""
     best = best_on_validation(section)
     after = best.method if best else ""
     if "ce" not in scores or after not in scores or after == "ce":

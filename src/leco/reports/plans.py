@@ -1,20 +1,21 @@
-"""Plans of a store as a part of its report: cost against expected accuracy, the chosen point, and every class."""
+"""The plans of a store: cost against expected accuracy, the chosen point, and every class."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leco.reports.stored import BROKEN
+from leco.reports.stored import UNREADABLE, explain
+from leco.text import interval, percent
 
 _LARGEST_FILE = 10_000_000
 
 
 @dataclass(frozen=True)
-class Point:
-    """A strategy at a cost: expected mAcc and its 90 % interval, as fractions."""
+class Expectation:
+    """The mAcc to expect at a cost, and its 90 % interval, as fractions."""
 
     cost: float
     macc: float
@@ -24,7 +25,7 @@ class Point:
 
 @dataclass(frozen=True)
 class PlannedClass:
-    """A newest class: what it has, what it gets, and how well it is recognised now and then, as fractions."""
+    """A newest class: its labels now, those to come, and its accuracy now and then, as fractions."""
 
     name: str
     labelled: int
@@ -38,51 +39,51 @@ class PlannedClass:
 
 @dataclass(frozen=True)
 class PlanPart:
-    """One plan."""
+    """The part of a report on one plan."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
-    curve: Mapping[str, Sequence[Point]]  # by strategy
-    chosen: Point
-    relabel: tuple[tuple[str, int, int], ...]  # old class, how many, of how many
+    curve: Mapping[str, Sequence[Expectation]]  # by strategy
+    chosen: Expectation
+    relabel: tuple[tuple[str, int, int], ...]  # old class, samples to relabel, samples in all
     classes: tuple[PlannedClass, ...]
 
 
 def read_plans(runs: Path) -> tuple[tuple[PlanPart, ...], tuple[str, ...]]:
-    """All plans of a store, and what is wrong with those that cannot be read."""
+    """All plans of a store, and a message for each that cannot be read."""
     parts, problems = [], []
     for path in sorted((runs / "plans").glob("*/plan-*.json")):
         try:
             if path.stat().st_size > _LARGEST_FILE:
-                raise ValueError("it is too large")
+                raise ValueError(f"it is larger than {_LARGEST_FILE / 1e6:.0f} MB")
             parts.append(_part(json.loads(path.read_bytes())))
-        except BROKEN as error:
-            problems.append(f"{path}: is no plan ({error})")
+        except UNREADABLE as error:
+            problems.append(f"{path}: {explain(error, 'plan')}")
     return tuple(parts), tuple(problems)
 
 
 def _part(plan: Mapping[str, Any]) -> PlanPart:
-    curve: dict[str, list[Point]] = {}
+    curve: dict[str, list[Expectation]] = {}
     for point in plan["curve"]:
-        curve.setdefault(str(point["strategy"]), []).append(_point(point))
+        curve.setdefault(str(point["strategy"]), []).append(_expectation(point))
     return PlanPart(
         f"What to annotate next: {plan['data']}, budget {_number(plan['budget']):,g}",
         tuple(_facts(plan)),
         curve,
-        _point(plan["chosen"]),
+        _expectation(plan["chosen"]),
         tuple((f"{row['version']}: {row['class']}", int(row["count"]), int(row["of"])) for row in plan["relabel"]),
         tuple(_class(row) for row in plan["classes"]),
     )
 
 
-def _point(found: Mapping[str, Any]) -> Point:
-    return Point(*(_number(found[key]) for key in ("cost", "macc", "low", "high")))
+def _expectation(found: Mapping[str, Any]) -> Expectation:
+    return Expectation(*(_number(found[key]) for key in ("cost", "macc", "low", "high")))
 
 
 def _number(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a finite number")
     return number
 
 
@@ -91,36 +92,32 @@ def _class(row: Mapping[str, Any]) -> PlannedClass:
     return PlannedClass(str(row["class"]), int(row["labelled"]), _number(row["new"]), _number(row["relabel"]), *scores)
 
 
-def _facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(plan: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     now, chosen, costs = plan["now"], plan["chosen"], plan["costs"]
     new, collect = _number(costs["new"]), _number(costs["collect"])
     relabel = "nothing" if costs["relabel"] is None else f"{_number(costs['relabel']):.3g}"
     derived = " on average, by the bits that old labels leave open" if costs["relabel_from_ontology"] else ""
-    prices = f"a new label {new:g}, relabelling {relabel}{derived}, collecting {collect:g}"
+    yield "costs", f"a new label {new:g}, relabelling {relabel}{derived}, collecting {collect:g}"
+    labelled = f"{int(now['newest']):,} newest labels, {int(now['relabellable']):,} samples to relabel"
+    yield "samples", f"{labelled}, {int(now['unlabelled']):,} unlabelled"
     rivals = ", ".join(map(str, plan["rivals"]))
     verdict = "decided at 90 %" if plan["decided"] else f"not decided: {rivals} may be as good"
     verdict = verdict if int(now["relabellable"]) else "nothing could be relabelled"
     counts = f"label {int(chosen['new']):,} new ({int(chosen['collect']):,} to be collected), relabel"
-    there = f"{int(now['newest']):,} newest labels, {int(now['relabellable']):,} samples to relabel"
-    facts = [
-        ("costs", prices),
-        ("there are", f"{there}, {int(now['unlabelled']):,} unlabelled"),
-        ("chosen", f"{chosen['kind']}: {counts} {int(chosen['relabel']):,}; {verdict}"),
-        ("expected", f"mAcc {_spelled(chosen)}, now {_spelled(now)}"),
-    ]
+    yield "chosen", f"{chosen['kind']}: {counts} {int(chosen['relabel']):,}; {verdict}"
+    yield "expected", f"mAcc {_with_interval(chosen)}, now {_with_interval(now)}"
     if plan["break_even"] is not None:
-        worth = {key: _number(plan["break_even"][key]) for key in ("ratio", "low", "high")}
-        text = (
-            f"relabelling pays below {worth['ratio']:.2f} of a new label, collected "
-            f"({worth['low']:.2f} to {worth['high']:.2f})"
+        ratio, low, high = (_number(plan["break_even"][key]) for key in ("ratio", "low", "high"))
+        yield (
+            "break-even",
+            f"relabelling pays below {ratio:.2f} of the cost of a new, collected label ({low:.2f} to {high:.2f})",
         )
-        facts.append(("break-even", text))
-    training = "real training" if plan["training"] == "full" else "a linear head on them"
-    how = f"{int(plan['draws'])} draws, seed {int(plan['seed'])}"
-    facts.append(("measured with", f"{plan['features']}; {training}; {how}"))
-    return [*facts, ("assumes", "; ".join(map(str, plan["assumes"])))]
+    training = "real training" if plan.get("training") == "full" else "a linear head on them"
+    draws = f"{int(plan['draws'])} draws, seed {int(plan['seed'])}"
+    yield "measured with", f"{plan['features']}; {training}; {draws}"
+    yield "assumes", "; ".join(map(str, plan["assumes"]))
 
 
-def _spelled(found: Mapping[str, Any]) -> str:
-    macc, low, high = (100 * _number(found[key]) for key in ("macc", "low", "high"))
-    return f"{macc:.1f} % ({low:.1f} to {high:.1f})"
+def _with_interval(found: Mapping[str, Any]) -> str:
+    macc, low, high = (_number(found[key]) for key in ("macc", "low", "high"))
+    return f"{percent(macc)} % ({interval(low, high)})"

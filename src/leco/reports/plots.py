@@ -1,42 +1,39 @@
-"""Figures as SVG text: transparent, colours that the colour-blind tell apart, ink that follows light and dark."""
+"""Figures as SVG text: transparent, with colours for the colour-blind, and ink that follows light and dark mode."""
 
 import io
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from leco.reports.comparison import Scores
 from leco.reports.details import ClassScore, Mistakes, Point
-from leco.reports.plans import Point as PlanPoint
+from leco.reports.plans import Expectation
 
-# Okabe and Ito's colours, without those that are lost on white or on black; a line style and a marker for each.
+# Okabe and Ito's colours that show on white and on black; a line style and a marker for each.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_INK = "#010203"  # stands for the colour of text, until the figure is written
+_INK = "#010203"  # a placeholder for the colour of text
 _STYLE = (
     "<style>svg{color:#1b1f24}@media(prefers-color-scheme:dark){svg{color:#e6e9ee}}"
     "text{font-family:system-ui,sans-serif}</style>"
 )
 _WIDTH = 6.4
-BEST = "best"  # what a plan calls the mixture with the highest expected accuracy
+_BEST = "best"  # the name of the best mixture in plans
 
 
-def curves(lines: Mapping[str, Sequence[Point]], ylabel: str, percent: bool = True) -> str:
-    """A line for each cell, over steps."""
+def curves(lines: Mapping[str, Sequence[Point]], ylabel: str) -> str:
+    """A line for each cell, in percent over steps."""
     figure, axes = _figure(3.1)
     for number, (name, points) in enumerate(lines.items()):
-        values = [100 * point.value if percent else point.value for point in points]
-        _line(axes, number, [point.step for point in points], values, name)
+        _line(axes, number, [point.step for point in points], [100 * point.value for point in points], name)
     axes.set_xlabel("step")
     axes.set_ylabel(ylabel)
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
 def classes_dots(cells: Mapping[str, Sequence[ClassScore]], xlabel: str) -> str:
-    """A row for each class, a mark for each cell: for few classes."""
+    """A row for each class and a marker for each cell, for few classes."""
     names = [found.name for found in next(iter(cells.values()))]
     figure, axes = _figure(0.24 * len(names) + 1.2)
     for number, (cell, scores) in enumerate(cells.items()):
@@ -48,11 +45,11 @@ def classes_dots(cells: Mapping[str, Sequence[ClassScore]], xlabel: str) -> str:
     axes.grid(axis="y", color="#808080", alpha=0.25, linewidth=0.6)
     axes.set_xlabel(xlabel)
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
 def classes_sorted(cells: Mapping[str, Sequence[ClassScore]], ylabel: str) -> str:
-    """The classes of each cell from its best to its worst: for many classes."""
+    """The classes of each cell from the best to the worst, for many classes."""
     figure, axes = _figure(3.1)
     for number, (cell, scores) in enumerate(cells.items()):
         values = sorted((100 * found.value for found in scores), reverse=True)
@@ -60,7 +57,7 @@ def classes_sorted(cells: Mapping[str, Sequence[ClassScore]], ylabel: str) -> st
     axes.set_xlabel("classes, best first in each cell")
     axes.set_ylabel(ylabel)
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
 def by_support(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str) -> str:
@@ -70,21 +67,21 @@ def by_support(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str) ->
     for number, (cell, values) in enumerate(cells.items()):
         _line(axes, number, range(len(values)), [100 * value for _, value in values], cell)
     axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel("groups of classes by how often they are tested")
+    axes.set_xlabel("classes, grouped by number of test samples")
     axes.set_ylabel(ylabel)
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
 def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
-    """A bar for each row: right, wrong but right at the older version, wrong there too."""
+    """A bar for each row: right, wrong but right at the older version, wrong at both."""
     figure, axes = _figure(0.32 * len(rows) + 1.2)
     names = list(rows)
     left = [0.0] * len(names)
     kinds = (
         ("right", "#0072b2", ""),
         (f"wrong, but right at {older}", "#e69f00", "//"),
-        ("wrong there too", "#999999", ".."),
+        ("wrong at both", "#999999", ".."),
     )
     for (label, colour, hatch), part in zip(kinds, ("right", "within", "outside"), strict=True):
         widths = [100 * getattr(rows[name], part) for name in names]
@@ -95,18 +92,18 @@ def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(names)), [_short(name) for name in reversed(names)])
     axes.set_xlim(0, 100)
-    axes.set_xlabel("% of what was tested")
+    axes.set_xlabel("% of test samples")
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
-def costs(lines: Mapping[str, Sequence[PlanPoint]], chosen: PlanPoint) -> str:
-    """Cost against expected accuracy, a line for each strategy, the interval of the best one, and the chosen point."""
+def costs(lines: Mapping[str, Sequence[Expectation]], chosen: Expectation) -> str:
+    """Cost against expected accuracy: a line for each strategy, the interval of the best one, and the chosen point."""
     figure, axes = _figure(3.4)
     for number, (name, points) in enumerate(lines.items()):
         ordered = sorted(points, key=lambda point: point.cost)
         x, y = [point.cost for point in ordered], [100 * point.macc for point in ordered]
-        if name == BEST:  # broad, and below the others: it often is one of them
+        if name == _BEST:  # broad and below the others, since it often coincides with one of them
             low, high = ([100 * getattr(point, end) for point in ordered] for end in ("low", "high"))
             axes.fill_between(x, low, high, color=_COLOURS[number % 6], alpha=0.15, linewidth=0)
             axes.plot(x, y, color=_COLOURS[number % 6], linewidth=6, alpha=0.45, zorder=1.5, label=name)
@@ -118,7 +115,7 @@ def costs(lines: Mapping[str, Sequence[PlanPoint]], chosen: PlanPoint) -> str:
     axes.set_xlabel("cost")
     axes.set_ylabel("expected mAcc, %")
     _legend(figure, axes)
-    return _written(figure)
+    return _svg(figure)
 
 
 def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], name: str, marks: bool = True) -> None:
@@ -150,54 +147,36 @@ def _figure(height: float) -> tuple[Any, Any]:
 def _legend(figure: Any, axes: Any) -> None:
     handles, names = axes.get_legend_handles_labels()
     if handles:
-        most = 4 if sum(map(len, names)) < 45 else 3
-        columns = 1 if max(map(len, names)) > 30 and len(names) > 2 else min(most, len(names))
-        options = {"ncols": columns, "frameon": False, "labelcolor": _INK, "fontsize": 9}
+        options = {"ncols": _legend_columns(names), "frameon": False, "labelcolor": _INK, "fontsize": 9}
         figure.legend(handles, names, loc="outside upper left", **options)
 
 
+def _legend_columns(names: Sequence[str]) -> int:
+    """The most columns, up to four, that a legend has room for: about 85 characters, 7 of which a line takes."""
+    import numpy as np
+
+    for columns in range(min(4, len(names)), 1, -1):
+        if sum(7 + max(map(len, column)) for column in np.array_split(np.array(names), columns)) <= 85:
+            return columns
+    return 1
+
+
 def _plain(text: str) -> str:
-    """A name that matplotlib shows as it is: no formula, and no leading underscore, which would hide it."""
+    """A name without what matplotlib would take for a formula, or hide: a leading underscore."""
     text = "".join(c for c in text if c.isprintable()).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
-def _short(name: str, most: int = 28) -> str:
-    return _plain(name if len(name) <= most else name[: most - 1] + "…")
+def _short(name: str, longest: int = 28) -> str:
+    return _plain(name if len(name) <= longest else name[: longest - 1] + "…")
 
 
-def _written(figure: Any) -> str:
+def _svg(figure: Any) -> str:
     text = io.StringIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # the reader's fonts have what matplotlib's lack
+        warnings.filterwarnings("ignore", message="Glyph")  # readers' fonts may have what matplotlib's lack
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     start = svg.index("<svg")
     end = svg.index(">", start) + 1
     return svg[start:end] + _STYLE + svg[end:].replace(_INK, "currentColor")
-
-
-def draw_scores(cells: Mapping[str, Scores], path: Path, bottom: str, top: str, title: str) -> None:
-    """One row per cell: a dot for every seed, the mean and its standard deviation; two lines to compare with."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    names: Sequence[str] = list(cells)
-    figure, axes = plt.subplots(figsize=(7.5, 0.42 * len(names) + 1.3), layout="constrained")
-    for row, name in enumerate(names):
-        scores, y = cells[name], len(names) - 1 - row
-        axes.plot(list(scores.by_seed.values()), [y] * len(scores), "o", color="#7aa6c2", markersize=4, alpha=0.7)
-        axes.errorbar(scores.mean, y, xerr=scores.std or 0, fmt="D", color="#123f5a", markersize=6, capsize=4)
-        axes.annotate(str(scores), (1.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=9)
-    for name, style in ((bottom, ":"), (top, "--")):
-        axes.axvline(cells[name].mean, linestyle=style, color="#888888", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(names)), list(reversed(names)))
-    axes.set_xlabel("mean per-class accuracy on test, %")
-    axes.set_title(title, fontsize=10, loc="left")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
-    plt.close(figure)

@@ -1,29 +1,84 @@
-"""A report as data: what was run, the paper's tables, its conclusions; formats are elsewhere."""
+"""A report as data: for each section the facts, the paper's tables with our results, and its conclusions tested."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leco.data import UNTESTED
-from leco.reports.conclusions import Finding, findings
+from leco.paper import FIRST, TABLES, Cell, Key, cells, value_of
+from leco.paper.claims import CLAIMS, Claim
+from leco.paper.layout import Grid, Row, arrange
+from leco.reports.comparison import Comparison, Scores, Verdict, average, compare, gap_closed
 from leco.reports.plans import PlanPart, read_plans
-from leco.reports.sections import Section, further_settings, sections
+from leco.reports.sections import Section, sections
+from leco.reports.settings import describe_budget
 from leco.reports.stored import Record, Stored
-from leco.reports.tables import Table, tables
+from leco.text import duration, plural
 
 METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
-_SHOWN = ("model", "steps", "batch_size", "weight_decay", "momentum", "schedule", "average", "evaluate_every")
-
-_TASKS = {
-    **{"cifar": "classification", "inat": "classification", "digits": "classification"},
-    **{"cub": "features", "camvid": "segmentation", "mapillary": "segmentation"},
+SHOWN = {  # settings of every section, by label
+    **{"model": "network.backbone", "steps": "batches.steps", "batch size": "batches.size"},
+    **{"weight decay": "optimiser.weight_decay", "momentum": "optimiser.momentum", "schedule": "optimiser.schedule"},
+    **{"average": "average.decay", "evaluate every": "batches.evaluate_every"},
 }
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One cell: our scores, and the paper's figures."""
+
+    key: Key
+    scores: Scores | None
+    paper: tuple[Cell, ...]
+    share: float | None = None  # of the gap to all-fine that is closed
+    best: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither we nor the paper have a result."""
+        return self.scores is None and not self.paper
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper with our results."""
+
+    name: str
+    caption: str
+    grid: Grid[Entry]
+    cells: int  # of the whole table, before rows and columns without results are dropped
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries, row by row."""
+        return [entry for row in self.grid.rows for entry in row.entries if entry is not None]
+
+    @property
+    def trained(self) -> int:
+        """The number of cells that were trained."""
+        return sum(entry.scores is not None for entry in self.entries)
+
+    @property
+    def counts(self) -> list[int]:
+        """The different numbers of seeds of its cells."""
+        return sorted({len(entry.scores) for entry in self.entries if entry.scores is not None})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, and the verdict of our runs."""
+
+    claim: Claim
+    comparison: Comparison
+    verdict: Verdict
+    pairs: int  # of cells that were compared
+    paper_gain: float | None  # None unless the paper has all of these cells
+
+
+@dataclass(frozen=True)
 class Part:
-    """A section with all that is told about it."""
+    """The part of a report on one section."""
 
     section: Section
     title: str
@@ -34,7 +89,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """All sections of a store."""
+    """The report on a store."""
 
     runs: Path
     stages: int
@@ -44,84 +99,58 @@ class Report:
 
 
 def make_report(stored: Stored) -> Report:
-    """Everything a report says, from stored stages alone."""
-    # What `leco plan` trained was never tested, and stands in its plan.
+    """Make a report from stored stages alone."""
+    # What `leco plan` trained was never tested, and is in its plan.
     records = [record for record in stored.records if not record.material.endswith(UNTESTED)]
-    found = sections(records)
-    names = Counter(section.benchmark for section in found)
-    seen = Counter[str]()
+    by_benchmark: dict[str, list[Section]] = {}
+    for section in sections(records):
+        by_benchmark.setdefault(section.benchmark, []).append(section)
     parts = []
-    for section in found:
-        seen[section.benchmark] += 1
-        several = f" ({seen[section.benchmark]} of {names[section.benchmark]})" if names[section.benchmark] > 1 else ""
-        others = [other for other in found if other.benchmark == section.benchmark]
-        parts.append(
-            Part(
-                section,
-                section.benchmark + several,
-                tuple(_facts(section, others)),
-                tuple(tables(section)),
-                tuple(findings(section)) if section.last else (),
-            )
-        )
+    for benchmark, found in by_benchmark.items():
+        for number, section in enumerate(found, 1):
+            title = benchmark if len(found) == 1 else f"{benchmark} ({number} of {len(found)})"
+            tested = tuple(findings(section)) if section.last else ()
+            parts.append(Part(section, title, tuple(_facts(section, found)), tuple(tables(section)), tested))
     plans, unread = read_plans(stored.runs)
     return Report(stored.runs, len(records), tuple(parts), (*stored.problems, *unread), plans)
 
 
-def _facts(section: Section, others: Iterable[Section]) -> Iterable[tuple[str, str]]:
-    """Which data, budget, seeds, machine and packages."""
+def _facts(section: Section, others: Sequence[Section]) -> Iterable[tuple[str, str]]:
+    """Metric, data, budget, seeds, settings, machine and packages."""
     records = section.records
     where = "on test" if section.has_test else "on validation"
     yield "score", f"{METRICS.get(section.metric, section.metric)} in %, {where}, at each period's own version"
-    samples = sorted({r.samples for r in records if r.samples is not None and r.annotation == "label-new"})
-    sizes = f", {' or '.join(f'{size:,}' for size in samples)} new labels a period" if samples else ""
+    samples = sorted({record.samples for record in records if record.key.annotation == "label-new"})
+    sizes = f", {' or '.join(f'{size:,}' for size in samples)} new labels per period" if samples else ""
     yield "data", f"{section.benchmark}, fingerprint {section.data}{sizes}"
     yield "periods", ", ".join(f"TP{period} {version}" for period, version in enumerate(section.versions))
-    yield "budget", budget(section)
+    yield "budget", describe_budget(section.records[0].budget)
     yield "seeds", ", ".join(map(str, section.seeds))
     rates = sorted({record.learning_rate for record in records}, reverse=True)
-    several = "; of several in a period, the best on validation counts" if len(rates) > 1 else ""
+    several = "; in each period, the best on validation counts" if len(rates) > 1 else ""
     yield "learning rates", ", ".join(f"{rate:g}" for rate in rates) + several
-    yield "settings", ", ".join(f"{name} {section.settings[name]}" for name in _SHOWN if name in section.settings)
-    further = {name: value for name, value in further_settings(section, others).items() if name not in _SHOWN}
-    if further:
-        yield "further settings", ", ".join(f"{name} {value}" for name, value in further.items())
-    seconds = sum(record.seconds for record in records)
-    steps = int(section.settings["steps"]) * len(records)
-    images = steps * int(section.settings["batch_size"])
-    yield "training", f"{len(records):,} stages, {steps:,} steps, {images:,} samples seen, {duration(seconds)} in all"
+    yield "settings", ", ".join(f"{label} {section.setting(name)}" for label, name in SHOWN.items())
+    if further := further_settings(section, others):
+        yield "further settings", further
+    steps = int(section.setting("batches.steps")) * len(records)
+    samples_seen = steps * int(section.setting("batches.size"))
+    took = duration(sum(record.seconds for record in records))
+    yield "training", f"{plural(len(records), 'stage')}, {steps:,} steps, {samples_seen:,} samples seen, {took}"
     yield "machine", "; ".join(_machines(records))
     yield "packages", "; ".join(_packages(records))
 
 
-def budget(section: Section) -> str:
-    """Whether this is the paper's budget, or one that was scaled down or changed."""
-    from leco.experiments.recipes import Budget, defaults
-
-    if section.benchmark == "digits-leco":
-        return "a demonstration; the paper has no such benchmark"
-    task = task_of(section.benchmark)
-    if task is None:
-        return "own data"
-    named: tuple[Budget, ...] = ("paper", "small")
-    for name in named:
-        wanted = defaults(section.benchmark, task, name)
-        fixed = {key: wanted[key] for key in ("model", "steps", "batch_size") if key in wanted}
-        if all(section.settings.get(key) == value for key, value in fixed.items()):
-            return "the paper's" if name == "paper" else "scaled down (small): fewer steps or a smaller network"
-    return "neither the paper's nor the small one: see settings"
-
-
-def task_of(benchmark: str) -> str | None:
-    """The task of a benchmark, by its name alone; None of own data."""
-    return next((task for start, task in _TASKS.items() if benchmark.startswith(f"{start}-")), None)
+def further_settings(section: Section, others: Iterable[Section]) -> str:
+    """Settings worth a mention beyond the shown ones: not at their defaults, or different in other sections."""
+    names = [name for name in section.further_settings(others) if name not in SHOWN.values()]
+    return ", ".join(f"{name} {section.settings[name]}" for name in names)
 
 
 def _machines(records: Iterable[Record]) -> list[str]:
-    counted = Counter((r.device, r.threads, r.processes) for r in records)
+    counted = Counter((record.device, record.threads, record.processes) for record in records)
     return [
-        f"{device}, {processes} process{'es' * (processes > 1)} of {threads} thread{'s' * (threads > 1)}: {count:,} "
-        "stages"
+        f"{device}, {plural(processes, 'process', 'processes')} of {plural(threads, 'thread')}: "
+        f"{plural(count, 'stage')}"
         for (device, threads, processes), count in counted.most_common()
     ]
 
@@ -130,15 +159,108 @@ def _packages(records: Iterable[Record]) -> list[str]:
     counted = Counter(", ".join(f"{name} {version}" for name, version in r.packages.items()) for r in records)
     if len(counted) == 1:
         return list(counted)
-    return [f"{text} ({count:,} stages)" for text, count in counted.most_common()]
+    return [f"{text} ({plural(count, 'stage')})" for text, count in counted.most_common()]
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a person would say them.
+def tables(section: Section) -> list[Table]:
+    """The paper's tables with the results of a section, unless nothing of their own was trained."""
+    if not section.last:
+        return [Table("first", "The first period.", Grid((), ("TP0",), (Row((), (entry(section, FIRST),)),)), 1)]
+    two = ("baseline", "ssl-joint", "hierarchy", "combinations")
+    names = two if section.last == 1 else ("baseline-4tp", "losses-4tp", "combinations")
+    return [_compact(table) for name in names if _adds_something(table := _fill(section, name))]
 
-    >>> duration(42), duration(150), duration(9000)
-    ('42 s', '2.5 min', '2.5 h')
+
+def _fill(section: Section, name: str) -> Table:
+    entries = _mark_best([entry(section, key) for key in _keys(section, name)])
+    caption = f"{TABLES[name].caption.rstrip('.')} ({TABLES[name].place})."
+    return Table(name, caption, arrange(((found.key, found) for found in entries), name), len(entries))
+
+
+def _keys(section: Section, name: str) -> list[Key]:
+    """The cells of a table, in the paper's order, then those of ours that belong there, such as other strategies."""
+    of_periods, is_baseline = name.endswith("-4tp"), name.startswith("baseline")
+    periods = range(1, section.last + 1) if of_periods else [section.last]
+    keys = dict.fromkeys(cell.key._replace(period=min(cell.period, 1)) for cell in cells(name))
+    for key in sorted(section.cells):
+        belongs = key.method == "ce" if is_baseline else key.strategy == "finetune" and key.annotation == "label-new"
+        if (is_baseline or of_periods) and belongs and key.period:
+            keys.setdefault(key._replace(period=1))
+    return [FIRST] * (FIRST in keys) + [key._replace(period=p) for key in keys if key.period for p in periods]
+
+
+def _adds_something(table: Table) -> bool:
+    """Whether anything was trained that is not in the baseline anyway."""
+    trained = [entry.key for entry in table.entries if entry.scores is not None and entry.key.period]
+    return any(key.method != "ce" or table.name.startswith("baseline") for key in trained)
+
+
+def _compact(table: Table) -> Table:
+    """Drop the rows and columns in which neither we nor the paper have a result."""
+    rows = [row for row in table.grid.rows if any(found and not found.is_empty for found in row.entries)]
+    columns = zip(*(row.entries for row in rows), strict=True)
+    used = [any(found and not found.is_empty for found in column) for column in columns]
+    names = tuple(name for name, keep in zip(table.grid.columns, used, strict=True) if keep)
+    kept = [
+        Row(row.labels, tuple(found for found, keep in zip(row.entries, used, strict=True) if keep)) for row in rows
+    ]
+    return replace(table, grid=Grid(table.grid.labels, names, tuple(kept)))
+
+
+def entry(section: Section, key: Key) -> Entry:
+    """Our scores and the paper's figures for one cell."""
+    return Entry(key, section.scores(key), tuple(value_of(section.benchmark, key)), _share_closed(section, key))
+
+
+def _share_closed(section: Section, key: Key) -> float | None:
+    """The share of the gap between `ce` and all-fine that a method closes."""
+    if key.period == 0 or key.method == "ce":
+        return None
+    ours, bottom, top = map(section.scores, (key, Key(key.period), Key(key.period, annotation="all-fine")))
+    return gap_closed(ours, bottom, top) if ours and bottom and top else None
+
+
+def _mark_best(entries: Iterable[Entry]) -> list[Entry]:
+    """Mark the best cell of each period and annotation, and those less than its standard deviation below it.
+
+    So all-fine, the upper bound, does not compete with the methods.
     """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    entries = list(entries)
+    pools: dict[tuple[int, str], list[Scores]] = {}
+    for found in entries:
+        if found.scores is not None and found.key.period:
+            pools.setdefault((found.key.period, found.key.annotation), []).append(found.scores)
+    best = {pool: max(rivals, key=lambda s: s.mean) for pool, rivals in pools.items() if len(rivals) > 1}
+    marked = []
+    for found in entries:
+        top = best.get((found.key.period, found.key.annotation))
+        is_best = top is not None and found.scores is not None and found.scores.mean >= top.mean - (top.std or 0)
+        marked.append(replace(found, best=is_best))
+    return marked
+
+
+def findings(section: Section) -> list[Finding]:
+    """The paper's claims, tested in the newest period; those for which nothing was trained are left out."""
+    found = (_test(claim, section) for claim in CLAIMS)
+    return [finding for finding in found if finding is not None]
+
+
+def _test(claim: Claim, section: Section) -> Finding | None:
+    pairs = [tuple(key._replace(period=section.last) for key in pair) for pair in claim.pairs]
+    trained = []
+    for better, worse in pairs:
+        ours, theirs = section.scores(better), section.scores(worse)
+        if ours is not None and theirs is not None:
+            trained.append((better, worse, ours, theirs))
+    if not trained or (claim.kind == "better than the mean" and len(trained) < len(pairs)):
+        return None
+    result = compare(average([ours for _, _, ours, _ in trained]), average([theirs for _, _, _, theirs in trained]))
+    verdict = result.similar if claim.kind == "similar" else result.better
+    gains = [_paper_gain(section.benchmark, better, worse) for better, worse, _, _ in trained]
+    known = [gain for gain in gains if gain is not None]
+    return Finding(claim, result, verdict, len(trained), sum(known) / len(known) if len(known) == len(gains) else None)
+
+
+def _paper_gain(benchmark: str, better: Key, worse: Key) -> float | None:
+    ours, theirs = value_of(benchmark, better), value_of(benchmark, worse)
+    return ours[0].value - theirs[0].value if ours and theirs else None

@@ -1,53 +1,46 @@
-"""Stages as they are stored, read without torch: ten thousand in about a second."""
+"""The stages of a store, as records and as a list; ten thousand are read in about a second, without torch."""
 
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from leco.errors import LecoError
-from leco.experiments.store import Store, summarise
+from leco.experiments.store import CHECKPOINTS, Store
+from leco.paper import Key
+from leco.reports.settings import flatten
+from leco.text import percent
 
-# What reading a folder that is no stage can raise.
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+# Errors of reading files that are damaged, or that hold something else.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+Status = Literal["running", "partial", "broken", "diverged", "complete"]
+STATUSES: tuple[Status, ...] = ("running", "partial", "broken", "diverged", "complete")  # as they are listed
+
+
+class DivergedError(ValueError):
+    """A stage that is complete without a model, since its loss diverged."""
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """One complete stage."""
+class Configured:
+    """A stage, trained or not, by its `config.json`."""
 
     folder: Path
-    material: str  # name and fingerprint of the data, as one seed deals them
-    data: str | None  # the same for every seed; None in older stores, but for first periods
+    material: str  # name and fingerprint of the data that its seed draws
     version: str
-    period: int
-    method: str
-    strategy: str
-    annotation: str
+    key: Key
     head_start: bool
     seed: int
-    training: Mapping[str, Any]
+    training: Mapping[str, Any]  # flattened
     previous: tuple[str, ...]
-    teacher: str | None
-    metric: str
-    validation: float | None
-    test: Mapping[str, float]  # by version, as fractions
-    best_step: int
-    samples: int | None  # with labels of the period's version
-    ontology: str | None  # its fingerprint
-    seconds: float
-    images_per_second: float
-    device: str
-    threads: int
-    processes: int
-    packages: Mapping[str, str]
 
     @property
     def fingerprint(self) -> str:
-        """What the stage is called by others."""
+        """The name by which other stages refer to it."""
         return self.folder.name
 
     @property
@@ -57,93 +50,99 @@ class Record:
 
     @property
     def learning_rate(self) -> float:
-        """The one it was trained with."""
-        return float(self.training["learning_rate"][0])
+        """The learning rate."""
+        return float(self.training["optimiser.learning_rate"][0])
+
+    def __str__(self) -> str:
+        choices = [self.key.strategy, self.key.annotation] if self.key.period else []
+        choices += ["head start"] if self.head_start else []
+        rate = f"lr {self.learning_rate:g}"
+        return ", ".join(
+            [f"{self.benchmark} TP{self.key.period}", self.key.method, *choices, rate, f"seed {self.seed}"]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Record(Configured):
+    """A stage that was trained, with the results of its `summary.json`."""
+
+    data: str  # fingerprint of the data, whatever the seed
+    metric: str
+    validation: float | None
+    test: Mapping[str, float]  # by version, as fractions
+    samples: int  # with labels of the period's version
+    ontology: str  # fingerprint
+    budget: str  # paper, small, other, demo, or empty for own data
+    seconds: float
+    device: str
+    threads: int
+    processes: int
+    packages: Mapping[str, str]
 
     @property
     def score(self) -> float | None:
-        """On test, at the period's version."""
+        """The score on test, at the period's version."""
         return self.test.get(self.version)
-
-    def __str__(self) -> str:
-        parts = [f"{self.benchmark} TP{self.period}", self.method]
-        parts += [self.strategy, self.annotation] if self.period else []
-        parts += ["head start"] if self.head_start else []
-        return ", ".join([*parts, f"lr {self.learning_rate:g}", f"seed {self.seed}"])
 
 
 @dataclass(frozen=True)
 class Stored:
-    """All complete stages of a store, and what is wrong with the folders that are none."""
+    """All complete stages of a store, and a message for each folder that is left out."""
 
     runs: Path
     records: tuple[Record, ...]
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Line:
+    """A stage in a list."""
+
+    folder: Path
+    status: Status
+    description: str
+    score: str  # on test, or how far it is
+    age: float  # seconds since it last changed
+    size: int  # bytes
+
+
 def read_store(runs: Path) -> Stored:
-    """Read every complete stage; folders that cannot be read are told about, and left out."""
+    """Read every complete stage; folders that cannot be read are left out."""
     records, problems = [], []
-    for folder in stage_folders(runs):
+    for folder in _folders(require_store(runs).stages, follow_links=True):
         try:
             records.append(read_stage(folder))
-        except BROKEN as error:
-            problems.append(f"{folder}: {_why(error)}")
+        except UNREADABLE as error:
+            problems.append(f"{folder}: {explain(error, 'stage')}")
     return Stored(runs, tuple(records), tuple(problems))
 
 
-def stage_folders(runs: Path) -> list[Path]:
-    """The folders of complete stages, by name."""
-    store = require_store(runs)
-    if not store.stages.is_dir():
-        return []
-    with os.scandir(store.stages) as entries:
-        return [store.stages / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
-
-
 def require_store(runs: Path) -> Store:
-    """The store in a folder, which must be one."""
+    """The store in a folder; an error if it holds none."""
     store = Store(runs)
     if not any(folder.is_dir() for folder in (store.stages, store.partial, runs / "plans")):
-        raise LecoError(f"{runs}: holds no runs: there is neither {store.stages} nor {store.partial}")
+        raise LecoError(f"{runs}: holds no runs: neither {store.stages} nor {store.partial} exists")
     return store
 
 
 def read_stage(folder: Path) -> Record:
-    """Read one stage: its summary, or what a summary would be made of."""
+    """Read a complete stage from its summary."""
     try:
         summary = json.loads((folder / "summary.json").read_bytes())
     except FileNotFoundError:
-        config, result = (json.loads((folder / name).read_bytes()) for name in ("config.json", "result.json"))
-        summary = summarise(config, result)
-    return _record(folder, summary)
-
-
-def _record(folder: Path, summary: Mapping[str, Any]) -> Record:
-    config = summary["config"]
-    samples, ontology = summary.get("samples"), summary.get("ontology")
+        if (problem := _divergence(folder)) is not None:
+            raise DivergedError(problem) from None
+        raise
     return Record(
-        folder=folder,
-        material=str(config["material"]),
-        data=summary.get("data"),
-        version=str(config["version"]),
-        period=int(config["period"]),
-        method=str(config["method"]),
-        strategy=str(config["strategy"]),
-        annotation=str(config["annotation"]),
-        head_start=bool(config["head_start"]),
-        seed=int(config["seed"]),
-        training=_training(config),
-        previous=tuple(map(str, config["previous"])),
-        teacher=config["teacher"],
+        **_configuration(folder, summary["config"]),
+        data=str(summary["data"]),
         metric=str(summary["metric"]),
-        validation=_number(summary["validation_score"]),
-        test={name: float(value) for name, value in summary["test"].items() if _number(value) is not None},
-        best_step=int(summary["best_step"]),
-        samples=None if samples is None else int(samples),
-        ontology=None if ontology is None else str(ontology),
+        validation=_finite(summary["validation_score"]),
+        test={name: float(value) for name, value in summary["test"].items() if _finite(value) is not None},
+        samples=int(summary["samples"]),
+        ontology=str(summary["ontology"]),
+        budget=str(summary["budget"]),
         seconds=float(summary["seconds"]),
-        images_per_second=float(summary["images_per_second"]),
         device=str(summary["device"]),
         threads=int(summary["threads"]),
         processes=int(summary["processes"]),
@@ -151,24 +150,110 @@ def _record(folder: Path, summary: Mapping[str, Any]) -> Record:
     )
 
 
-def _training(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings, and the bundle that training started from, if there was one: others do not compare."""
-    settings = config["training"]
-    float(settings["learning_rate"][0])  # what everything else relies on
-    return {**settings, "start": str(config["start"])} if "start" in config else settings
+def _configuration(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    training = flatten(config["training"])
+    float(training["optimiser.learning_rate"][0])  # an error here, not where it is used
+    if "start" in config:  # stages that started from another bundle do not compare
+        training["start"] = str(config["start"])
+    key = Key(int(config["period"]), *(str(config[name]) for name in ("method", "strategy", "annotation")))
+    return {
+        **{"folder": folder, "material": str(config["material"]), "version": str(config["version"]), "key": key},
+        **{"head_start": bool(config["head_start"]), "seed": int(config["seed"]), "training": training},
+        "previous": tuple(map(str, config["previous"])),
+    }
 
 
-def _number(value: Any) -> float | None:
+def _divergence(folder: Path) -> str | None:
+    """The reason why a stage is complete without a model; None if it is not."""
+    try:
+        problem = json.loads((folder / "result.json").read_bytes()).get("diverged")
+    except UNREADABLE:
+        return None
+    return None if problem is None else str(problem)
+
+
+def _finite(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{Path(str(error.filename)).name} is missing"
-    if isinstance(error, OSError):
-        return str(error.strerror)
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "is no JSON"
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return f"is not as stages are ({error})"
+def explain(error: Exception, kind: str) -> str:
+    """Say why a file or folder cannot be read as what it should be."""
+    match error:
+        case DivergedError():
+            return f"diverged: {error}"
+        case FileNotFoundError():
+            return f"{Path(str(error.filename)).name} is missing"
+        case OSError():
+            return str(error.strerror)
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return "is not valid JSON"
+        case KeyError():
+            return f"{error} is missing"
+    return f"is not a {kind} ({error})"
+
+
+def list_stages(runs: Path) -> list[Line]:
+    """Every stage: those that are not complete first, then the newest first."""
+    now = time.time()
+    store = require_store(runs)
+    lines = [_trained(folder, now) for folder in _folders(store.stages, follow_links=True)]
+    lines += [_untrained(folder, store, now) for folder in _folders(store.partial, follow_links=False)]
+    return sorted(lines, key=lambda line: (STATUSES.index(line.status), line.age, line.folder.name))
+
+
+def _folders(parent: Path, follow_links: bool) -> list[Path]:
+    """The folders in a folder, by name."""
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return [parent / name for name in sorted(e.name for e in entries if e.is_dir(follow_symlinks=follow_links))]
+
+
+def _trained(folder: Path, now: float) -> Line:
+    changed, size = _measure(folder)
+    try:
+        record = read_stage(folder)
+    except UNREADABLE as error:
+        status: Status = "diverged" if isinstance(error, DivergedError) else "broken"
+        return Line(folder, status, explain(error, "stage"), "", now - changed, size)
+    score, split = (record.score, "") if record.score is not None else (record.validation, " val")
+    text = "" if score is None else percent(score) + split
+    return Line(folder, "complete", str(record), text, now - changed, size)
+
+
+def _untrained(folder: Path, store: Store, now: float) -> Line:
+    changed, size = _measure(folder)
+    status: Status = "running" if store.is_running(folder.name) else "partial"
+    description, steps = "not started", "?"
+    try:
+        stage = Configured(**_configuration(folder, json.loads((folder / "config.json").read_bytes())))
+        description, steps = str(stage), f"{int(stage.training['batches.steps']):,}"
+    except UNREADABLE:
+        pass
+    step = max((_checkpoint_step(folder / name) for name in CHECKPOINTS), default=-1)
+    progress = f"step {step:,} of {steps}" if step >= 0 else ""
+    return Line(folder, status, description, progress, now - changed, size)
+
+
+def _checkpoint_step(path: Path) -> int:
+    """The step at which a checkpoint was saved; -1 if it cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return int(json.loads(file.metadata()["leco"])["step"])
+    except (SafetensorError, *UNREADABLE):
+        return -1
+
+
+def _measure(folder: Path) -> tuple[float, int]:
+    """When a folder last changed, and how many bytes its files have."""
+    changed, size = 0.0, 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                changed, size = max(changed, status.st_mtime), size + status.st_size
+    except OSError:  # it was moved or removed meanwhile
+        pass
+    return changed or time.time(), size

@@ -125,7 +125,7 @@ def png_of_16_bit_rgb() -> bytes:
 def test_several_frames_are_refused_and_one_is_not(tmp_path, ending):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     path = saved(tmp_path / f"a.{ending}", frames[0], save_all=True, append_images=frames[1:])
-    assert "holds 2 frames" in refusal(path)
+    assert "has 2 frames" in refusal(path)
     assert decode_image(saved(tmp_path / f"b.{ending}", frames[0])).shape == (8, 8, 3)
 
 

@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from leco import LecoError, Ontology
-from leco.data import manifest_samples as own
 from leco.data.batches import Steps, loader
 from leco.data.manifest.manifest import read_manifest
 from leco.data.manifest_samples import few_samples, lazy_samples, own_annotated, own_samples, own_test
@@ -78,14 +77,14 @@ def test_test_samples_are_those_with_a_newest_label(tmp_path):
     assert names(manifest, own_test(manifest, ONTOLOGY).indices) == {"e.png"}
 
 
-def test_whether_images_are_held_in_memory_does_not_hang_on_test_samples(tmp_path, monkeypatch):
+def test_whether_images_are_held_in_memory_does_not_depend_on_test_samples(tmp_path):
     path = write_images(tmp_path, ROWS)
     both = read_manifest(path, ONTOLOGY)[0], read_manifest(path, ONTOLOGY, without="test")[0]
     others = len(both[1])
     assert len(both[0]) > others
     for fitting in (others - 1, others):
-        monkeypatch.setattr(own, "_IN_MEMORY", fitting * 8 * 8 * 3)
-        held = [isinstance(own_samples(manifest, ONTOLOGY, 8).inputs, InMemory) for manifest in both]
+        limit = fitting * 8 * 8 * 3
+        held = [isinstance(own_samples(manifest, ONTOLOGY, 8, limit).inputs, InMemory) for manifest in both]
         assert held == [fitting == others] * 2
 
 

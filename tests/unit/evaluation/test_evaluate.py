@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.trainings import train_file
+from tests.trainings import model_of, train_file
 from typer.testing import CliRunner, Result
 
 from leco import LecoError
@@ -17,8 +17,7 @@ from leco.cli.main import app
 from leco.data.benchmarks import digits
 from leco.evaluation import NAMELESS, confusion, known_labels, scores
 from leco.evaluation.compare import Difference, Pairs, compare
-from leco.evaluation.scoring import Judged, hits, tally, wins
-from leco.model.predictor import Predictor
+from leco.evaluation.evaluate import Judged, hits, tally, wins
 
 
 def evaluate(*arguments: object) -> Result:
@@ -71,7 +70,7 @@ def test_own_photographs_are_scored_as_in_training(tmp_path):
     (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "experiment.yaml").write_text(
         "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 16}\nmethod: ce\n"
-        "training: {model: wrn-10-1, steps: 5, evaluate_every: 5, batch_size: 16}\n"
+        "training: {network: {backbone: wrn-10-1}, batches: {steps: 5, evaluate_every: 5, size: 16}}\n"
     )
     bundle, result = train_file(tmp_path / "experiment.yaml")
     assert bundle.description.shape == (3, 16, 16)
@@ -116,12 +115,12 @@ def test_two_models_are_compared_where_both_answer(trained, new, old, fine_label
     mine = found(new.folder, fine_labels, "--against", old.folder)
     assert "against" in mine["v1"]
     assert "against" not in mine["v2"]
-    images = trained.material.test.inputs.read(torch.arange(597))
-    fine = trained.material.test.labels["v2"].read(torch.arange(597))
+    images = trained.periods.test.inputs.read(torch.arange(597))
+    fine = trained.periods.test.labels["v2"].read(torch.arange(597))
     parents = torch.from_numpy(new.ontology.transition("v2", "v1").parents)
-    fine_probs = Predictor(new, "cpu").probs(images)
+    fine_probs = model_of(new).predictor.probs(images)
     coarse = torch.zeros(597, 3).index_add(1, parents, fine_probs).argmax(dim=1)
-    before = Predictor(old, "cpu").probs(images).argmax(dim=1)
+    before = model_of(old).predictor.probs(images).argmax(dim=1)
     true = parents[fine]
     for row in mine["v1"]["differences"]:
         own = true == new.ontology["v1"].index(row["name"])
@@ -267,7 +266,7 @@ def test_tables_and_csv_say_the_same(new, old, fine_labels):
 WRONG = {
     "another split": (lambda new, labels: [new.folder, labels, "--split", "tset"], "did you mean 'test'?"),
     "no samples": (lambda new, labels: [new.folder, labels, "--split", "val"], "there are test, and --split all"),
-    "no manifest": (lambda new, labels: [new.folder, "nowhere.csv"], "there is no such file"),
+    "no manifest": (lambda new, labels: [new.folder, "nowhere.csv"], "no such file"),
 }
 
 

@@ -10,10 +10,10 @@ from tests.pictures import draw
 from tests.trainings import train_file
 
 from leco.data.manifest import decode as contents
+from leco.data.masks import read_mask
 from leco.experiments.check import check, planned
 from leco.experiments.init import example
 from leco.experiments.timing import Pace, add_up, estimate
-from leco.ontology.masks import read_mask
 
 
 @pytest.fixture
@@ -24,7 +24,9 @@ def folder(tmp_path) -> Path:
 
 
 def look(folder: Path, most: int | None = None, **settings: str):
-    return check(str(folder / "experiment.yaml"), {f"training.{key}": value for key, value in settings.items()}, most)
+    """`settings` are named as `batches__steps`."""
+    dotted = {f"training.{key.replace('__', '.')}": value for key, value in settings.items()}
+    return check(str(folder / "experiment.yaml"), dotted, most)
 
 
 def change(path: Path, old: str, new: str) -> None:
@@ -64,13 +66,13 @@ def test_problems_of_all_three_files_are_found_at_once(folder):
     text = messages(look(folder).problems)
     for part in (
         "experiment.yaml:7: seed: ",
-        "metod: there is no such setting; did you mean 'method'",
-        "training.stesp: there is no such setting; did you mean 'steps'",
+        "metod: is not a setting; did you mean 'method'",
+        "training.batches.stesp: is not a setting; did you mean 'steps'",
         "ontology.yaml:9: versions[1].classes.circle.from: 'rond' is not a class of v1; did you mean 'round'",
         "'bax' is not a class of v1; did you mean 'box'",
         "'trian' is not a split; did you mean 'train'",
         "v1-train-circle-03.png: is not an image",
-        "v1-train-circle-04.png: there is no such file",
+        "v1-train-circle-04.png: no such file",
     ):
         assert part in text
     assert len(text.splitlines()) == 8  # and nothing is made up
@@ -80,14 +82,14 @@ def test_labels_are_not_blamed_for_an_ontology_that_cannot_be_read(folder):
     (folder / "ontology.yaml").write_text("a: b: c\n")
     change(folder / "labels.csv", "v1-train-square-00.png", "v1-train-square-99.png")
     (row,) = (finding for finding in look(folder).problems if finding.about == "manifest")
-    assert "there is no such file" in row.message
+    assert "no such file" in row.message
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("experiment.yaml", "a: b: c\n", "experiment.yaml:1: this is not YAML"),
-        ("experiment.yaml", "benchmark: cub-leco\n", "names no own data"),
+        ("experiment.yaml", "benchmark: cub-leco\n", "has no own data"),
         ("experiment.yaml", "data: {manifest: labels.csv}\n", "data.ontology: is missing"),
         ("experiment.yaml", "data: {manifest: 1, ontology: 2}\n", "2: the ending says which format is meant"),
         ("labels.csv", "image,label\n", "there is no column 'version'"),
@@ -158,13 +160,15 @@ def test_a_model_that_nobody_can_test_is_a_warning(folder):
 
 
 def test_a_model_that_will_not_do_is_found_with_and_without_data(folder):
-    assert "training.network.backbone: 'resnet81' is no backbone" in messages(look(folder, model="resnet81").problems)
+    assert "training.network.backbone: 'resnet81' is not a backbone" in messages(
+        look(folder, network__backbone="resnet81").problems
+    )
     assert "training.network.backbone: vit_tiny_patch16_224 does not take" in messages(
-        look(folder, model="vit_tiny_patch16_224").problems
+        look(folder, network__backbone="vit_tiny_patch16_224").problems
     )
     (folder / "ontology.yaml").unlink()
-    text = messages(look(folder, model="resnet81").problems)
-    assert "training.network.backbone: 'resnet81' is no backbone" in text
+    text = messages(look(folder, network__backbone="resnet81").problems)
+    assert "training.network.backbone: 'resnet81' is not a backbone" in text
     assert "ontology.yaml: there is no such file" in text
 
 
@@ -198,7 +202,7 @@ def test_features_and_masks_are_checked_too(tmp_path):
     found = look(tmp_path)
     assert found.problems == []
     assert (found.experiment.training.network.backbone, found.experiment.training.segmentation.crop) == ("tiny", 32)
-    assert estimate(found.plan, found.material, found.reading, "cpu").seconds > 0
+    assert estimate(found.plan, found.periods, found.reading, "cpu").seconds > 0
     (tmp_path / "o.yaml").unlink()
     assert [finding.about for finding in look(tmp_path).problems] == ["ontology"]
 
@@ -264,10 +268,12 @@ def vectors(tmp_path_factory) -> Path:
     rows = [f"x.npy#{n},{'a,v1' if n < 20 else 'bc'[n % 2] + ',v2'},{'test' if n > 30 else 'train'}" for n in range(40)]
     (folder / "features.csv").write_text("\n".join(["features,label,version,split", *rows]) + "\n")
     (folder / "experiment.yaml").write_text(
-        "data: {manifest: features.csv, ontology: o.yaml}\ntraining: {steps: 2, evaluate_every: 2}\n"
+        "data: {manifest: features.csv, ontology: o.yaml}\ntraining: {batches: {steps: 2, evaluate_every: 2}}\n"
     )
     train_file(folder / "experiment.yaml")
     return folder
+
+    changed = {f"training.{key.replace('__', '.')}": value for key, value in settings.items()}
 
 
 def starting(folder: Path, start: Path | None = None, **settings: str):
@@ -279,7 +285,7 @@ def test_a_start_that_fits_leaves_later_periods_to_train(vectors):
     found = starting(vectors, vectors / "bundle-v1")
     assert found.problems == []
     assert {row["version"] for row in planned(found)} == {"v2"}
-    assert "is a model of v2 already" in messages(starting(vectors, vectors / "bundle-v2").problems)
+    assert "is already a model of v2" in messages(starting(vectors, vectors / "bundle-v2").problems)
 
 
 def test_all_that_is_wrong_with_a_start_is_said_with_the_rest(vectors, tmp_path):
@@ -293,12 +299,14 @@ def test_all_that_is_wrong_with_a_start_is_said_with_the_rest(vectors, tmp_path)
     change(folder / "experiment.yaml", "nowhere", "bundle-v1")
     assert "nowhere" not in messages(starting(folder).problems)
     change(folder / "o.yaml", "[a]", "[a, z]")
-    text = messages(starting(folder, model="mlp").problems)
-    assert "the backbone of this model is linear, but the experiment has mlp" in text
+    text = messages(starting(folder, network__backbone="mlp").problems)
+    assert "the backbone of this model is linear, but that of the experiment is mlp" in text
     assert "the experiment has another ontology" in text
     assert "'v9' is not a version" in text
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(40, 7)))
-    assert "the input shape of this model is (6,), but the experiment has (7,)" in messages(starting(folder).problems)
+    assert "the input shape of this model is (6,), but that of the experiment is (7,)" in messages(
+        starting(folder).problems
+    )
     (folder / "bundle-v1" / "model.safetensors").write_bytes(b"x" * 100)
     assert "holds no weights" in messages(starting(folder).problems)
     (folder / "o.yaml").unlink()
@@ -307,13 +315,13 @@ def test_all_that_is_wrong_with_a_start_is_said_with_the_rest(vectors, tmp_path)
 
 def test_a_start_of_another_kind_is_named(vectors, folder):
     text = messages(check(str(folder / "experiment.yaml"), {}, start=vectors / "bundle-v1").problems)
-    assert "the task of this model is features, but the experiment has classification" in text
+    assert "the task of this model is features, but that of the experiment is classification" in text
 
 
 def test_every_stage_gets_its_time(folder):
-    found = look(folder, model="mlp", evaluate_every="50")
+    found = look(folder, network__backbone="mlp", batches__evaluate_every="50")
     paces = {"ce": Pace(1.0, 0.1), "lpl+st-hard/cond": Pace(2.0, 0.2)}
-    made = add_up(found.plan, found.material, found.reading, paces)
+    made = add_up(found.plan, found.periods, found.reading, paces)
     first, teacher, student = made.stages.values()
     assert first == pytest.approx(200 * 1.0 + 0.1 * 19 * (1 + 4))  # nothing of v1 is tested
     assert teacher == pytest.approx(200 * 1.0 + 0.1 * (10 * (1 + 4) + 40))
@@ -323,8 +331,8 @@ def test_every_stage_gets_its_time(folder):
 
 def test_steps_are_measured_without_changing_anything(folder):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    found = look(folder, model="mlp")
-    made = estimate(found.plan, found.material, found.reading, "cpu")
+    found = look(folder, network__backbone="mlp")
+    made = estimate(found.plan, found.periods, found.reading, "cpu")
     assert all(seconds > 0 for seconds in made.stages.values())
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     assert json.dumps(planned(found))

@@ -5,47 +5,50 @@ import json
 import pytest
 
 from leco import LecoError
-from leco.experiments.experiment import ExperimentError, Training, experiment
-from leco.experiments.recipes import defaults
+from leco.experiments.experiment import ExperimentError, experiment
 
 
 def test_the_papers_settings_are_the_defaults():
-    cifar = Training(**defaults("cifar-leco-10k", "classification", "paper"))
-    assert (cifar.model, cifar.steps, cifar.batch_size, cifar.weight_decay) == ("wrn-28-2", 160_000, 128, 5e-4)
-    assert (cifar.momentum, cifar.average, cifar.evaluate_every, cifar.norm_momentum) == (0.9, 0.999, 1_000, 0.001)
-    assert cifar.learning_rate == (0.6, 0.06, 0.006, 0.0006)
-    inat = Training(**defaults("inat-leco", "classification", "paper"))
-    assert (inat.model, inat.steps, inat.batch_size, inat.weight_decay) == ("resnet50", 250_000, 60, 1e-3)
-    assert inat.learning_rate == (0.01, 0.001, 0.0001)
+    cifar = experiment("cifar-leco-10k", {}, {}).training
+    assert (cifar.network.backbone, cifar.batches.steps, cifar.batches.size) == ("wrn-28-2", 160_000, 128)
+    assert (cifar.optimiser.weight_decay, cifar.optimiser.momentum, cifar.average.decay) == (5e-4, 0.9, 0.999)
+    assert (cifar.batches.evaluate_every, cifar.network.norm_momentum) == (1_000, 0.001)
+    assert cifar.optimiser.learning_rate == (0.6, 0.06, 0.006, 0.0006)
+    inat = experiment("inat-leco", {}, {}).training
+    assert (inat.network.backbone, inat.batches.steps, inat.batches.size) == ("resnet50", 250_000, 60)
+    assert (inat.optimiser.weight_decay, inat.optimiser.learning_rate) == (1e-3, (0.01, 0.001, 0.0001))
 
 
 def test_a_file_says_what_an_option_may_change(tmp_path):
     file = tmp_path / "experiment.yaml"
     file.write_text(
-        "benchmark: cub-leco\nmethod: lpl\nseed: 3\ntraining:\n  steps: 50\n"
-        "  learning_rate: [0.5, 1e-2]\n  nesterov: yes\n"
+        "benchmark: cub-leco\nmethod: lpl\nseed: 3\ntraining:\n  batches: {steps: 50}\n"
+        "  optimiser:\n    learning_rate: [0.5, 1e-2]\n    nesterov: yes\n"
     )
     found = experiment(str(file), {"seed": None, "method": "ce"}, {"training.batches.steps": "70"})
     assert (found.method, found.seed, found.training.batches.steps) == ("ce", 3, 70)
-    assert found.training.learning_rate == (0.5, 0.01)
+    assert found.training.optimiser.learning_rate == (0.5, 0.01)
     assert found.training.optimiser.nesterov is True
     assert found.training.network.backbone == "linear"  # of the recipe
 
 
 BAD_FILES = {
-    "unknown key": ("benchmark: cub-leco\nmetod: ce\n", ":2: metod: there is no such setting; did you mean 'method'"),
+    "unknown key": ("benchmark: cub-leco\nmetod: ce\n", ":2: metod: is not a setting; did you mean 'method'"),
     "unknown training key": (
-        "benchmark: cub-leco\ntraining:\n  stesp: 4\n",
-        ":3: training.stesp: there is no such setting; did you mean 'steps'",
+        "benchmark: cub-leco\ntraining:\n  batches:\n    stesp: 4\n",
+        ":4: training.batches.stesp: is not a setting; did you mean 'steps'",
     ),
     "senseless value": (
-        "benchmark: cub-leco\ntraining: {steps: many}\n",
+        "benchmark: cub-leco\ntraining: {batches: {steps: many}}\n",
         ":2: training.batches.steps: Input should be a valid",
     ),
-    "no data": ("method: ce\n", "say either `benchmark`, or `data` with `manifest` and `ontology`"),
-    "unknown benchmark": ("benchmark: cub-lecco\n", "'cub-lecco' is no benchmark; did you mean 'cub-leco'"),
-    "unknown method": ("benchmark: cub-leco\nmethod: st-hard\n", "'st-hard' is no method"),
-    "unknown budget": ("benchmark: cub-leco\nbudget: huge\n", "'huge' is none"),
+    "no data": ("method: ce\n", "give either `benchmark`, or `data` with `manifest` and `ontology`"),
+    "unknown benchmark": ("benchmark: cub-lecco\n", "'cub-lecco' is not a benchmark; did you mean 'cub-leco'"),
+    "unknown method": ("benchmark: cub-leco\nmethod: st-hard\n", "'st-hard' is not a method"),
+    "unknown budget": (
+        "benchmark: cub-leco\nbudget: huge\n",
+        "'huge' is not one that cub-leco has settings for; use paper or small",
+    ),
     "incomplete data": ("data: {manifest: labels.csv}\n", ":1: data.ontology: is missing"),
     "annotation of own data": (
         "data: {manifest: a.csv, ontology: o.yaml}\nannotation: all-fine\n",
@@ -57,18 +60,27 @@ BAD_FILES = {
     ),
     "budget of own data": (
         "data: {manifest: a.csv, ontology: o.yaml}\nbudget: small\n",
-        "a budget is for benchmarks; own data are trained as `training` says",
+        "`budget` is for benchmarks; own data are trained as `training` says",
     ),
     "a crop beyond memory": (
-        "benchmark: camvid-leco\ntraining: {crop: 100000}\n",
+        "benchmark: camvid-leco\ntraining: {segmentation: {crop: 100000}}\n",
         ":2: training.segmentation.crop: Input should be",
     ),
-    "a scale beyond memory": ("benchmark: camvid-leco\ntraining: {scale: [1, 1e9]}\n", "two positive factors up to 10"),
+    "a scale beyond memory": (
+        "benchmark: camvid-leco\ntraining: {segmentation: {scale: [1, 1e9]}}\n",
+        "two positive factors up to 10",
+    ),
     "no table": ("- a\n- b\n", "an experiment is a table"),
     "no yaml": ("a: b: c\n", ":1: this is not YAML"),
     "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),
-    "no learning rate": ("benchmark: cub-leco\ntraining: {learning_rate: []}\n", "training.optimiser.learning_rate: "),
-    "a rate of infinity": ("benchmark: cub-leco\ntraining: {learning_rate: .inf}\n", ":2: training.learning_rate.0: "),
+    "no learning rate": (
+        "benchmark: cub-leco\ntraining: {optimiser: {learning_rate: []}}\n",
+        "training.optimiser.learning_rate: ",
+    ),
+    "a rate of infinity": (
+        "benchmark: cub-leco\ntraining: {optimiser: {learning_rate: .inf}}\n",
+        ":2: training.optimiser.learning_rate.0: ",
+    ),
 }
 
 
@@ -93,9 +105,13 @@ def test_own_data_get_the_settings_of_their_kind(tmp_path):
     images = write_own(tmp_path, "image,label,version")
     assert (images.training.network.backbone, images.training.batches.size) == ("resnet18", 128)
     features = write_own(tmp_path, "features,label,version")
-    assert (features.training.network.backbone, features.training.learning_rate) == ("linear", (0.5,))
+    assert (features.training.network.backbone, features.training.learning_rate) == ("linear", 0.5)
     masks = write_own(tmp_path, "image,mask,version", "manifest: labels.csv, ontology: o.yaml, image_size: 96")
-    assert (masks.training.network.backbone, masks.training.batches.size, masks.training.segmentation.window) == ("tiny", 16, 96)
+    assert (masks.training.network.backbone, masks.training.batches.size, masks.training.segmentation.window) == (
+        "tiny",
+        16,
+        96,
+    )
     assert not masks.training.network.pretrained  # nothing is fetched that was not asked for
 
 
@@ -117,7 +133,9 @@ def test_paths_of_own_data_are_relative_to_the_file(tmp_path):
 
 
 def test_all_that_is_wrong_is_known_though_one_line_is_printed(tmp_path):
-    (tmp_path / "experiment.yaml").write_text("benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {steps: 0}\n")
+    (tmp_path / "experiment.yaml").write_text(
+        "benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {batches: {steps: 0}}\n"
+    )
     with pytest.raises(ExperimentError) as refused:
         experiment(str(tmp_path / "experiment.yaml"), {}, {})
     assert [problem.split(": ")[1] for problem in refused.value.problems] == ["seed", "training.batches.steps", "metod"]

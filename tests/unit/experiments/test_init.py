@@ -11,7 +11,9 @@ from leco import LecoError, Ontology
 from leco.data.importers.importer import Options
 from leco.data.manifest.manifest import read_manifest
 from leco.experiments.experiment import experiment
-from leco.experiments.init import FILES, example, from_data
+from leco.experiments.init import example, from_data
+
+FILES = ("ontology.yaml", "labels.csv", "experiment.yaml")
 
 
 def read(folder: Path):
@@ -42,7 +44,7 @@ def test_images_stay_where_they_are_and_the_experiment_says_where(tmp_path):
     made = from_data(folder, "images", [tmp_path / "photos" / "v1", tmp_path / "photos" / "v2"], Options(folder))
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert [path for path in sorted(tmp_path.rglob("*")) if folder.parent not in (path, *path.parents)] == before
-    assert made.dealt == 6
+    assert made.moved == 6
     assert made.steps[0].open == {"dog-poodle": ["dog"], "husky": []}
     ontology = Ontology.load(folder / "ontology.yaml")
     assert ontology.newest.classes == ("cat", "dog-poodle", "husky")
@@ -92,8 +94,8 @@ def test_what_was_left_out_is_listed_in_a_file(tmp_path):
     made = from_data(folder, "csv", [tmp_path / "v1.csv", tmp_path / "v2.csv"], Options(folder))
     listed = (folder / "left-out.txt").read_text().splitlines()
     assert len(listed) == 30
-    assert all(line.isprintable() and "there is no such file" in line for line in listed)
-    assert made.source.left_out.summary()[0].startswith("30 left out: there is no such file: ")
+    assert all(line.isprintable() and "no such file" in line for line in listed)
+    assert made.source.left_out.summary()[0].startswith("30 left out: no such file: ")
 
 
 def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path):
@@ -111,5 +113,5 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path):
             from_data(folder, "coco", [bad, worse], Options(folder))
     assert list((tmp_path / "empty").iterdir()) == []
     assert not (tmp_path / "some").exists()
-    with pytest.raises(LecoError, match="cannot be made"):
+    with pytest.raises(LecoError, match="cannot be created"):
         example(tmp_path / "file" / "inside")

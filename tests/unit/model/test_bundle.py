@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.trainings import model_of
 from typer.testing import CliRunner, Result
 
 from leco import LecoError, Ontology
 from leco.cli.main import app
-from leco.experiments.bundling import bundle_stage
-from leco.experiments.networks import load_network
+from leco.data.inputs import at_once
+from leco.experiments.bundles import bundle_stage
+from leco.experiments.run import stored_network
 from leco.experiments.store import Store
 from leco.model.bundle import FILES, check_target, read_bundle, write_bundle
 from leco.model.card import card
 from leco.model.description import check_window
-from leco.model.inputs import at_once
-from leco.model.predictor import Predictor
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def test_a_bundle_predicts_what_its_stage_does(trained, old, new):
     indices = torch.arange(100)
     for period, bundle in enumerate((old, new)):
         (stage,) = trained.stages.periods[period]
-        images = trained.material.test.inputs.read(indices)
-        network = load_network(stage, trained.material, trained.store)
-        expected = network(trained.material.normalise(images))[stage.version].softmax(dim=1)
-        assert torch.equal(Predictor(bundle, "cpu").probs(images), expected.detach())
+        images = trained.periods.test.inputs.read(indices)
+        network = stored_network(stage, trained.periods, trained.store)
+        expected = network(trained.periods.normalise(images))[stage.version].softmax(dim=1)
+        assert torch.equal(model_of(bundle).predictor.probs(images), expected.detach())
 
 
 def test_a_bundle_says_what_it_is(new, old):
@@ -57,9 +57,9 @@ def test_a_bundle_says_what_it_is(new, old):
 
 
 def test_confidences_on_validation_are_those_of_the_model(trained, new):
-    held_out = trained.material.annotated(1, "label-new").validation.indices
-    pool = trained.material.pool
-    probs = Predictor(new, "cpu").probs(pool.inputs.read(held_out))
+    held_out = trained.periods.annotated(1, "label-new").validation.indices
+    pool = trained.periods.pool
+    probs = model_of(new).predictor.probs(pool.inputs.read(held_out))
     fine = pool.labels["v2"].read(held_out)
     record = new.description.calibration["v2"]
     assert record.confidences == pytest.approx(probs.max(dim=1).values.tolist(), abs=1.1e-4)
@@ -250,7 +250,7 @@ HOSTILE = {
     "weights of another model": (lambda f: change(f, model="linear"), "does not fit linear"),
     "a model beyond memory": (lambda f: change(f, model="wrn-16-999"), "does not fit wrn-16-999"),
     "a model of the hub": (lambda f: change(f, model="hf-hub:evil/model"), "is no backbone"),
-    "a missing file": (lambda f: (f / "metrics.json").unlink(), "metrics.json: there is no such file"),
+    "a missing file": (lambda f: (f / "metrics.json").unlink(), "metrics.json: no such file"),
     "a link that leaves": (link_outside, "model.safetensors: is a link that leaves"),
     "another format": (lambda f: change(f, format=2), "is a bundle of format 2; this leco reads format 1"),
     "a truth for a format": (lambda f: change(f, format=True), "is a bundle of format True; this leco reads format 1"),

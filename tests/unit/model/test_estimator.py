@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from leco.model.fitting import at_most_ten, material_of
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import log_loss
@@ -21,13 +22,11 @@ from sklearn.utils.estimator_checks import check_dataframe_column_names_consiste
 
 from leco import LecoClassifier, LecoError, Ontology
 from leco.data.benchmarks import load
-from leco.experiments.networks import load_network
+from leco.dataset.labels import read_labels
+from leco.experiments.run import Machine, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.methods.method import ALL_METHODS
-from leco.model.fitting import at_most_ten, material_of
-from leco.dataset.labels import read_labels
-from leco.experiments.run import Machine, run_stage
 
 PETS = {
     "name": "pets",
@@ -203,11 +202,11 @@ def test_a_fit_is_the_last_stage_of_the_same_experiment(method, settings, tmp_pa
     fitted = LecoClassifier(PETS, method=method, model="mlp", head_start=True, steps=5, **settings)
     fitted.fit(X, y, versions)
     scaled = torch.from_numpy((X - X.mean(axis=0)) / X.std(axis=0)).float()
-    material = material_of(scaled, at_most_ten, read_labels(y, versions, Ontology.from_dict(PETS)))
-    stages, store = plan(fitted._procedure(), material), Store(tmp_path)
+    periods = material_of(scaled, at_most_ten, read_labels(y, versions, Ontology.from_dict(PETS)))
+    stages, store = plan(fitted._procedure(), periods), Store(tmp_path)
     for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
-    expected = load_network(stages.periods[-1][0], material, store).state_dict()
+        run_stage(stage, periods, store, Machine("cpu"))
+    expected = stored_network(stages.periods[-1][0], periods, store).state_dict()
     found = fitted.network_.state_dict()
     assert found.keys() == expected.keys()
     for name in found:
@@ -400,7 +399,7 @@ WRONG = {
     "a feature that is no number": ({}, {"X": np.full((60, 3), np.nan)}, "Input X contains NaN"),
     "one feature row": ({}, {"X": np.zeros(60)}, "Expected 2D array, got 1D array"),
     "features beyond all scales": ({}, {"X": pets()[0] * 1e200}, "are too large to be scaled"),
-    "an unknown method": ({"method": "lpll"}, {}, "'lpll' is no method; did you mean 'lpl'?"),
+    "an unknown method": ({"method": "lpll"}, {}, "'lpll' is not a method; did you mean 'lpl'?"),
     "an unknown strategy": ({"strategy": "thaw"}, {}, "strategy: Input should be 'finetune'"),
     "an unknown model": ({"model": "lineer"}, {}, "'lineer' is no backbone; did you mean 'linear'?"),
     "a model of images": ({"model": "resnet18"}, {}, "resnet18 takes images, but these are feature vectors"),

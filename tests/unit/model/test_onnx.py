@@ -16,14 +16,14 @@ import onnxruntime
 import pytest
 import torch
 from PIL import Image
+from tests.trainings import exported, model_of
 from typer.testing import CliRunner, Result
 
 from leco import LecoError, Ontology
 from leco.cli.main import app
 from leco.model import onnx as onnx_model
 from leco.model.bundle import Bundle, write_bundle
-from leco.model.onnx import export_onnx, output_names
-from leco.model.predictor import Predictor
+from leco.model.onnx import output_names
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "serve_onnx.py"
 
@@ -45,10 +45,10 @@ def served(trained, tmp_path_factory) -> Path:
 
 
 def test_a_served_model_answers_as_the_bundle_does(trained, new, served):
-    images = trained.material.test.inputs.read(torch.arange(597))
+    images = trained.periods.test.inputs.read(torch.arange(597))
     session = onnxruntime.InferenceSession(str(served), providers=["CPUExecutionProvider"])
     fine, coarse = session.run(list(output_names(new.description)), {"input": images.float().numpy() / 255})
-    expected = Predictor(new, "cpu").probs(images)
+    expected = model_of(new).predictor.probs(images)
     np.testing.assert_allclose(fine, expected, atol=1e-5)
     np.testing.assert_allclose(coarse, new.ontology.transition("v2", "v1").project(expected), atol=1e-5)
 
@@ -67,7 +67,7 @@ def test_the_file_says_what_it_is(new, served):
 
 def test_vectors_and_pixels_can_be_served_too(vectors, segmenter, tmp_path):
     for bundle, _ in (vectors, segmenter):
-        content, difference = export_onnx(bundle)
+        content, difference = exported(bundle)
         assert difference < 1e-5
         assert onnx.load_from_string(content).graph.output[1].name == "probabilities_v1"
 
@@ -82,7 +82,7 @@ def test_versions_may_be_called_anything(new, tmp_path):
     write_bundle(tmp_path / "b", description, ontology, new.network().state_dict(), new.metrics)
     from leco.model.bundle import read_bundle
 
-    session = onnxruntime.InferenceSession(export_onnx(read_bundle(tmp_path / "b"))[0])
+    session = onnxruntime.InferenceSession(exported(read_bundle(tmp_path / "b"))[0])
     assert [output.name for output in session.get_outputs()] == ["probabilities_été / 2.0", "probabilities_input"]
 
 
@@ -125,11 +125,11 @@ def test_what_an_older_version_has_no_name_for_is_told_as_predict_does(new, tmp_
     from leco.model.predictions import ranked
 
     bundle = read_bundle(tmp_path / "b")
-    (tmp_path / "model.onnx").write_bytes(export_onnx(bundle)[0])
+    (tmp_path / "model.onnx").write_bytes(exported(bundle)[0])
     module = serve_module()
     model = module.Model.load(str(tmp_path / "model.onnx"))
     pixels = torch.randint(0, 256, (5, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    expected = ranked(Predictor(bundle, "cpu").probs(pixels), ontology, "v1", top=4)
+    expected = ranked(model_of(bundle).predictor.probs(pixels), ontology, "v1", top=4)
     for image, answer in zip(pixels, expected, strict=True):
         file = io.BytesIO()
         Image.fromarray(image[0].numpy()).save(file, "PNG")
@@ -161,7 +161,7 @@ def test_the_example_serves(new, served, pictures):
                     return json.load(reply)
 
             pixels = torch.from_numpy(np.array(Image.open(io.BytesIO(image)))).view(1, 1, 8, 8)
-            probs = Predictor(new, "cpu").probs(pixels)[0]
+            probs = model_of(new).predictor.probs(pixels)[0]
             fine = post("?top=3", image)
             assert fine["version"] == "v2"
             assert [int(found["label"]) for found in fine["answers"]] == probs.topk(3).indices.tolist()

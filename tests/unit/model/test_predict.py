@@ -15,16 +15,17 @@ import torch
 from PIL import Image
 from pyarrow import parquet
 from tests.commands import leco
+from tests.trainings import model_of
 from typer.testing import CliRunner, Result
 
 from leco import LecoError
 from leco.cli.main import app
 from leco.data.images import middle_square
+from leco.data.inputs import batches, image_paths, read_image
+from leco.data.masks import read_mask
 from leco.data.views import centre_crop_resize
 from leco.evaluation import predict_at
-from leco.model.inputs import batches, image_paths, read_image
-from leco.model.predictor import Predictor, label_map
-from leco.ontology.masks import read_mask
+from leco.model.masks import label_map
 
 
 def predict(*arguments: object) -> Result:
@@ -41,7 +42,7 @@ def test_files_are_predicted_as_the_samples_they_are(trained, new, pictures, ver
     assert result.exit_code == 0, result.output
     found = {Path(row["input"]).stem: row for row in rows(result.stdout)}
     assert len(found) == 597
-    probs = Predictor(new, "cpu").probs(trained.material.test.inputs.read(torch.arange(597)))
+    probs = model_of(new).predictor.probs(trained.periods.test.inputs.read(torch.arange(597)))
     answers = predict_at(probs, new.ontology.transition("v2", version)).tolist()
     for index, answer in enumerate(answers):
         row = found[str(1_200 + index)]
@@ -122,7 +123,7 @@ WRONG = {
     "another format": (["--format", "xlsx"], "--format xlsx: is none; valid: 'csv', 'jsonl'"),
     "another version": (["--version", "v3"], "'v3' is not a version of digits"),
     "no version": (["--version", ""], "'' is not a version of digits"),
-    "a root that is not there": (["--root", "nowhere"], "nowhere: there is no such folder"),
+    "a root that is not there": (["--root", "nowhere"], "nowhere: no such folder"),
     "two versions at once": (["--back-off", "0.9", "--version", "v1"], "--back-off chooses the version"),
 }
 
@@ -143,7 +144,7 @@ def test_vectors_of_every_kind_of_file_are_predicted(vectors, tmp_path):
     )
     np.save(tmp_path / "one.npy", table[7])
     whole = rows(predict(bundle.folder, bundle.folder.parent / "digits.npy").stdout)
-    probs = Predictor(bundle, "cpu").probs(torch.from_numpy(table))
+    probs = model_of(bundle).predictor.probs(torch.from_numpy(table))
     assert [row["label"] for row in whole] == [str(index) for index in probs.argmax(dim=1).tolist()]
     assert whole[299]["input"].endswith("digits.npy#299")
     found = rows(predict(bundle.folder, tmp_path / "some.npz", tmp_path / "some.csv", tmp_path / "one.npy").stdout)
@@ -214,7 +215,7 @@ def test_paths_of_a_manifest_may_be_relative_to_another_folder(new, vectors, pic
     (tmp_path / "labels.csv").write_text("image\n6/1203.png\n")
     found = rows(predict(new.folder, tmp_path / "labels.csv", "--root", pictures / "images").stdout)
     assert found == rows(predict(new.folder, pictures / "images" / "6" / "1203.png").stdout)
-    assert "6/1203.png: there is no such file" in predict(new.folder, tmp_path / "labels.csv").stderr
+    assert "6/1203.png: no such file" in predict(new.folder, tmp_path / "labels.csv").stderr
     bundle, _ = vectors
     (tmp_path / "vectors.csv").write_text("features\ndigits.npy#2\n")
     found = rows(predict(bundle.folder, tmp_path / "vectors.csv", "--root", bundle.folder.parent).stdout)
@@ -240,7 +241,7 @@ def test_masks_have_the_sizes_and_names_of_their_images(segmenter, tmp_path):
         assert set(np.unique(mask).tolist()) <= set(range(number))
         with Image.open(folder / "2.png") as image:
             assert image.mode == "P"
-    probs = Predictor(bundle, "cpu").pixel_probs(torch.zeros(1, 3, 24, 32, dtype=torch.uint8))
+    probs = model_of(bundle).predictor.probs(torch.zeros(1, 3, 24, 32, dtype=torch.uint8))
     same = label_map(probs, bundle.ontology, "v1", 24, 32)
     assert torch.equal(same, predict_at(probs, bundle.ontology.transition("v2", "v1"))[0])
 
@@ -408,7 +409,7 @@ def test_a_manifest_without_rows_and_an_input_without_a_name_are_said_to_be_so(t
 
 
 def test_names_are_remembered_for_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr("leco.model.inputs._REMEMBERED", 2)
+    monkeypatch.setattr("leco.data.inputs._REMEMBERED", 2)
     cells = ["a.png", "b.png", "a.png", "c.png", "a.png", "d.png", "e.png", "a.png", ""]
     (tmp_path / "labels.csv").write_text("".join(f"{cell},\n" for cell in ["image", *cells]))
     found = [str(problem).split(": ")[1] for problem in image_paths([str(tmp_path / "labels.csv")])]

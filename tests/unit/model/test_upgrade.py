@@ -7,23 +7,21 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from tests.trainings import train_digits
+from tests.trainings import model_of, train_digits
 from torch import nn
 from typer.testing import CliRunner
 
 from leco import LecoError, Ontology
 from leco.cli.main import app
 from leco.data.benchmarks import digits
-from leco.dataset import Material, make_material
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import make_network, previous_network
+from leco.experiments.run import Machine, make_network, previous_network, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
+from leco.experiments.train import periods_of
 from leco.model.bundle import Bundle, read_bundle, write_bundle
-from leco.model.predictor import Predictor
 from leco.model.upgrade import upgrade
 from leco.models.heads import start_from_parents
-from leco.experiments.run import Machine, run_stage
 
 SHORT = {"training.batches.steps": "3", "training.batches.evaluate_every": "3"}
 GONE_ON = {
@@ -67,7 +65,7 @@ def stored(bundle: Bundle, ontology: Ontology, folder: Path) -> Bundle:
 
 def assert_same_at(version: str, new: Bundle, old: Bundle) -> None:
     probs = [
-        b.ontology.transition(b.description.newest, version).project(Predictor(b, "cpu").probs(inputs()))
+        b.ontology.transition(b.description.newest, version).project(model_of(b).predictor.probs(inputs()))
         for b in (new, old)
     ]
     torch.testing.assert_close(*probs, rtol=1e-5, atol=2e-7)
@@ -80,10 +78,10 @@ def test_answers_in_old_versions_stay_what_they_were(new, names, tmp_path):
     assert upgraded.description.trained == "v2"
     for version in ("v1", "v2"):
         assert_same_at(version, upgraded, new)
-    probs = Predictor(upgraded, "cpu").probs(inputs())
+    probs = model_of(upgraded).predictor.probs(inputs())
     newest = upgraded.ontology.newest
     assert probs[:, newest.index("letter")].max() < 1e-7  # nothing is known of it
-    expected = Predictor(new, "cpu").probs(inputs())
+    expected = model_of(new).predictor.probs(inputs())
     torch.testing.assert_close(probs[:, newest.index("zero")], expected[:, 0])
     if names == ("v3",):
         for kind in "abc":
@@ -123,7 +121,7 @@ def test_answers_of_a_segmenter_stay_what_they_were(segmenter, tmp_path):
     upgraded = stored(bundle, Ontology.from_dict(content), tmp_path / "b")
     image = torch.randint(0, 256, (1, 3, 24, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     probs = [
-        b.ontology.transition(b.description.newest, "v2").project(Predictor(b, "cpu").pixel_probs(image))
+        b.ontology.transition(b.description.newest, "v2").project(model_of(b).predictor.probs(image))
         for b in (upgraded, bundle)
     ]
     torch.testing.assert_close(*probs, rtol=1e-5, atol=2e-7)
@@ -135,7 +133,7 @@ MERGED = {**{str(digit): None for digit in (0, 2, 4, 6, 7, 8, 9)}, "3-or-5": {"f
 def test_what_was_surely_one_of_those_merged_is_now_surely_what_they_became(new, tmp_path):
     ontology = longer("v3", v3=MERGED)  # and 1 is removed
     images = torch.from_numpy((load_digits().images * 15).astype(np.uint8))[:, None]
-    before, after = (Predictor(b, "cpu").probs(images) for b in (new, stored(new, ontology, tmp_path / "b")))
+    before, after = (model_of(b).predictor.probs(images) for b in (new, stored(new, ontology, tmp_path / "b")))
     merged, letter = (ontology.newest.index(name) for name in ("3-or-5", "letter"))
     for parent in (3, 5):
         sure = before[:, parent] > 0.9
@@ -179,7 +177,7 @@ def test_a_class_that_nearly_all_of_a_merged_one_was_is_taken_over():
 
 def test_where_every_class_is_brand_new_all_are_as_likely(new, tmp_path):
     upgraded = stored(new, longer("v3", v3={"a": None, "b": None}), tmp_path / "b")
-    torch.testing.assert_close(Predictor(upgraded, "cpu").probs(inputs()), torch.full((40, 2), 0.5))
+    torch.testing.assert_close(model_of(upgraded).predictor.probs(inputs()), torch.full((40, 2), 0.5))
 
 
 OTHER = {
@@ -219,28 +217,28 @@ def started(start: Path, folder: Path, **changes: object) -> tuple[Material, Pla
     wanted = experiment(
         "digits-leco", {"method": "lpl+st-hard/cond", "size": 100, "start": str(start), **changes}, SHORT
     )
-    material = make_material(wanted, folder)
-    return material, plan(wanted, material)
+    periods = periods_of(wanted, folder)
+    return periods, plan(wanted, periods)
 
 
 def test_training_starts_from_a_bundle(old, tmp_path):
     upgraded = stored(old, digits.ontology(), tmp_path / "b")
     for bundle in (old, upgraded):
-        material, stages = started(bundle.folder, tmp_path)
+        periods, stages = started(bundle.folder, tmp_path)
         assert [stage.period for stage in stages.stages] == [1, 1]  # a teacher and its student; TP0 is not trained
         teacher, student = stages.stages
         for stage in (teacher, student):
             assert stage.config()["start"] == bundle.digest
-            previous = previous_network(stage, material, Store(tmp_path / "runs"))
-            network = make_network(stage, material, previous).eval()
-            probs = network(material.normalise(inputs()))["v2"].softmax(dim=1)
-            expected = Predictor(old, "cpu").probs(inputs())
-            torch.testing.assert_close(material.ontology.transition("v2", "v1").project(probs), expected)
+            previous = previous_network(stage, periods, Store(tmp_path / "runs"))
+            network = make_network(stage, periods, previous).eval()
+            probs = network(periods.normalise(inputs()))["v2"].softmax(dim=1)
+            expected = model_of(old).predictor.probs(inputs())
+            torch.testing.assert_close(periods.ontology.transition("v2", "v1").project(probs), expected)
             for name, tensor in old.network().backbone.state_dict().items():
                 assert torch.equal(network.backbone.state_dict()[name], tensor)
     store = Store(tmp_path / "runs")
     for stage in stages.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        run_stage(stage, periods, store, Machine("cpu"))
     config = json.loads((store.stages / student.fingerprint / "config.json").read_text())
     assert config["start"] == upgraded.digest
 
@@ -249,7 +247,7 @@ def test_a_stage_is_another_where_its_start_is(old, new, tmp_path):
     upgraded = stored(old, digits.ontology(), tmp_path / "b")
     names = [started(bundle.folder, tmp_path)[1].periods[-1][0].fingerprint for bundle in (old, upgraded)]
     plain = experiment("digits-leco", {"method": "lpl+st-hard/cond", "size": 100}, SHORT)
-    names.append(plan(plain, make_material(plain, tmp_path)).periods[-1][0].fingerprint)
+    names.append(plan(plain, periods_of(plain, tmp_path)).periods[-1][0].fingerprint)
     assert len(set(names)) == 3
 
 
@@ -258,7 +256,7 @@ def test_a_start_says_which_model_is_trained(old, tmp_path):
     assert stages.stages[0].training.network.backbone == "mlp"
     wanted = experiment("digits-leco", {"start": str(old.folder)}, {"training.network.backbone": "linear"})
     with pytest.raises(LecoError, match="the backbone of this model is mlp, but the experiment has linear"):
-        make_material(wanted, tmp_path)
+        periods_of(wanted, tmp_path)
 
 
 def test_a_start_that_does_not_fit_is_refused(old, new, vectors, tmp_path):

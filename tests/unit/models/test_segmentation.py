@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leco import LecoError, Version
+from leco.methods.terms import auxiliary
 from leco.models import SegmentationNetwork, build_segmenter
 from leco.models.backbones import timm_model
 from leco.models.dense import trunks as high_resolution
 from leco.models.dense.ocr import CHANNELS, KEY_CHANNELS, OcrHead
-from leco.models.network import auxiliary
 
 OLD = Version("v1.2", ("road", "sky", "tree"))  # a name with a dot
 NEW = Version("v2", tuple("abcde"))

@@ -50,7 +50,7 @@ def test_a_class_that_a_later_version_ignores_says_nothing(street):
 
 def test_a_label_of_a_removed_class_is_refused_before_training(street):
     with pytest.raises(
-        LecoError, match=r"'fax' of v1 is impossible: no class of v3 comes from it; leave these 2 samples"
+        LecoError, match=r"'fax' of v1 is impossible: no class of v3 comes from it; remove these 2 samples"
     ):
         street.evidence().rows(["road", "fax", "fax"], "v1")
 

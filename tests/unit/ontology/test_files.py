@@ -8,8 +8,7 @@ from hypothesis import given
 from tests.ontologies import ontologies
 
 from leco import LecoError, Ontology
-from leco.ontology import files as tsv
-from leco.ontology.files import load, load_all
+from leco.ontology.files import load, load_all, write_tsv
 
 V1 = "name: street\nversions:\n  - name: v1\n    classes: [road, bus, car]\n"  # lines 1 to 4
 V2 = V1 + "  - name: v2\n    classes:\n"  # lines 5 and 6; classes begin on line 7
@@ -21,12 +20,12 @@ BAD_YAML = {
     ),
     "parent two versions back": (
         V2 + "      road:\n      coach: {from: bus}\n  - name: v3\n    classes:\n      minibus: {from: bus}\n",
-        r":11: .*'bus' is a class of v1, not of v2, the version just before; name its descendant in v2",
+        r":11: .*'bus' is a class of v1, not of v2, the previous version; name its descendant in v2",
     ),
-    "duplicate class": (V2 + "      road:\n      bus:\n      road:\n", r":9: 'road' stands twice"),
+    "duplicate class": (V2 + "      road:\n      bus:\n      road:\n", r":9: duplicate key 'road'"),
     "duplicate class in a list": (
         V1.replace("car", "bus") + "  - {name: v2, classes: [road]}\n",
-        r":4: .*'bus' of v1 is listed twice",
+        r":4: .*duplicate class 'bus' of v1",
     ),
     "cycle": (
         V2 + "      a: {from: b}\n      b: {from: a}\n",
@@ -45,25 +44,25 @@ BAD_YAML = {
     "shares below one": (V2 + "      a: {from: {road: 0.7}}\n", r":7: .*the shares of 'a' sum to 0.7, not 1"),
     "negative share": (
         V2 + "      a: {from: {road: 0.6, car: 0.6, bus: -0.2}}\n",
-        r":7: .*above 0 and up to 1, not a number -0.2",
+        r":7: .*a share must be in \(0, 1\], not -0.2",
     ),
     "share that is no number": (
         V2 + "      a: {from: {road: most, bus: 0.5}}\n",
-        r":7: .*above 0 and up to 1, not 'most'",
+        r":7: .*a share must be in \(0, 1\], not 'most'",
     ),
     "share that is nan": (
         V2 + "      a: {from: {road: .nan, bus: 1.0}}\n",
-        r":7: .*above 0 and up to 1, not a number .nan",
+        r":7: .*a share must be in \(0, 1\], not .nan",
     ),
     "empty version": (V1 + "  - name: v2\n    classes: []\n", r":6: .*version 'v2' has no classes"),
     "version without classes": (V1 + "  - name: v2\n", r":5: .*version 'v2' has no classes"),
     "two versions of one name": (
         V1 + "  - name: v1\n    classes: [road]\n",
-        r":5: .*there are two versions named 'v1'",
+        r":5: .*duplicate version 'v1'",
     ),
     "no versions": ("name: street\n", r"`versions` must be a list of versions"),
     "version without a name": (V1 + "  - classes: [road]\n", r":5: versions\[1\]: the version has no `name`"),
-    "not YAML": ("name: [street\nversions: }\n", r":2: this is not YAML"),
+    "not YAML": ("name: [street\nversions: }\n", r":2: not valid YAML"),
     "not a mapping": ("just some text\n", r"an ontology must be a mapping .* not 'just some text'"),
     "empty file": ("", r"an ontology must be a mapping .* not nothing"),
     "unknown key of a class": (V2 + "      lane: {form: road}\n", r":7: .*unknown key 'form'; did you mean 'from'\?"),
@@ -87,7 +86,7 @@ BAD_YAML = {
     "a list of numbers": (V1 + "  - name: v2\n    classes: [road, 7]\n", r':6: .*YAML reads 7 as a number; write "7"'),
     "very many versions": (
         "versions: [" + "{name: v, classes: [a]}, " * 1_001 + "]\n",
-        r":1: .*1001 versions are more than 1000",
+        r":1: .*1001 versions are too many; the limit is 1000",
     ),
     "a version that is a number": (
         V1 + "  - name: 2.0\n    classes: [road]\n",
@@ -97,55 +96,58 @@ BAD_YAML = {
         V2 + "      a: {from: yes}\n",
         r":7: .*a parent must be text, but YAML reads yes as a boolean",
     ),
-    "no parent": (V2 + "      a: {from: }\n", r":7: .*'a' names no parent; leave `from` out"),
-    "a share of zero": (V2 + "      a: {from: {road: 0, bus: 1}}\n", r":7: .*not a number 0; leave the parent out"),
-    "a share of many digits": (V2 + "      a: {from: {road: 1" + "0" * 500 + "}}\n", r":7: .*a share must be a number"),
+    "no parent": (V2 + "      a: {from: }\n", r":7: .*`from` of 'a' is empty; remove it if the class is brand-new"),
+    "a share of zero": (
+        V2 + "      a: {from: {road: 0, bus: 1}}\n",
+        r":7: .*a share must be in \(0, 1\], not 0; remove the parent",
+    ),
+    "a share of many digits": (V2 + "      a: {from: {road: 1" + "0" * 500 + "}}\n", r":7: .*a share must be in"),
     "a share in other digits": (V2 + "      a: {from: {road: ٠.٥, bus: 0.5}}\n", r":7: .*not '٠.٥'"),
-    "the same parent twice": (V2 + "      a: {from: [road, road]}\n", r":7: .*'a' names the parent 'road' twice"),
+    "the same parent twice": (V2 + "      a: {from: [road, road]}\n", r":7: .*duplicate parent 'road' of 'a'"),
     "renamed and from": (V2 + "      a: {from: road, renamed: bus}\n", r":7: .*both `from` and `renamed`"),
     "renamed twice": (
         V2 + "      a: {renamed: car}\n      b: {renamed: car}\n",
-        r":8: .*'a' and 'b' both claim to be the class 'car'",
+        r":8: .*'a' and 'b' have the same id 'car'",
     ),
     "renamed and kept": (
         V2 + "      car:\n      b: {renamed: car}\n",
-        r":8: .*'car' and 'b' both claim to be the class 'car'",
+        r":8: .*'car' and 'b' have the same id 'car'",
     ),
     "a parent in the first version": (
         "versions:\n  - name: v1\n    classes:\n      a: {from: b}\n  - {name: v2, classes: [a]}\n",
-        r":4: .*v1 is the first version: nothing comes before 'a'",
+        r":4: .*'a' cannot have `from`: v1 is the first version",
     ),
     "a class that is ignored, too": (
         V2 + "      road:\n    ignore: [road]\n",
-        r":8: .*the ignored label 'road' is a class of this version, too",
+        r":8: .*ignored label 'road' is also a class of this version",
     ),
     "a parent that is ignored": (
         V1 + "    ignore: [void]\n  - name: v2\n    classes:\n      cone: {from: void}\n",
-        r":8: .*'void' is ignored in v1, so its labels say nothing of 'cone'",
+        r":8: .*'void' is ignored in v1, so it cannot be the origin of 'cone'",
     ),
-    "ignored twice": (V2 + "      road:\n    ignore: [a, a]\n", r":8: .*the ignored label 'a' is listed twice"),
+    "ignored twice": (V2 + "      road:\n    ignore: [a, a]\n", r":8: .*ignored label 'a' is a duplicate"),
     "an ignored label that was several classes": (
         "versions:\n  - name: v1\n    classes:\n      a: {name: S}\n      b: {name: S}\n"
         "  - name: v2\n    classes: [c]\n    ignore: [S]\n",
-        r":8: .*'S' names several classes of v1; use an id: 'a' or 'b'",
+        r":8: .*'S' is the name of several classes of v1; use an id: 'a' or 'b'",
     ),
     "a key that is another's name": (
         "versions:\n  - name: v1\n    classes:\n      x:\n      d: {name: x}\n  - {name: v2, classes: [d]}\n",
-        r":4: .*the key 'x' of one of several classes named 'x' is another class's name",
+        r":4: .*the key 'x' of one of several classes named 'x' is the name of another",
     ),
     "an id of another class": (
         V2 + "      a: {from: bus, id: car}\n",
-        r":7: .*the id 'car' belongs to another class, which 'a' does not come from",
+        r":7: .*the id 'car' is that of another class, which 'a' does not come from",
     ),
     "an endless name": (
         V1 + "  - {name: v2, classes: [" + "x" * 201 + "]}\n",
-        r":5: .*may have 200 characters, not 201",
+        r":5: .*must have at most 200 characters, not 201",
     ),
     "a key that is a number": (V1 + "1: x\n", r":5: 1: an ontology has the unknown key '1'"),
     "a NUL": (V1 + "  - \0", r":5: the character U\+0000 is not allowed in YAML"),
     "an alias": (V1.replace("[road", "&all [road") + "  - name: v2\n    classes: *all\n", r":6: anchors and aliases"),
-    "a tag": ("name: !!python/object/apply:os.system ['true']\n", r":1: tags are not supported here"),
-    "two documents": (V1 + "---\nname: b\n", r":5: the file holds several YAML documents"),
+    "a tag": ("name: !!python/object/apply:os.system ['true']\n", r":1: tags are not supported"),
+    "two documents": (V1 + "---\nname: b\n", r":5: several YAML documents in one file"),
     "deeply nested": ("versions: " + "[" * 100_000, r":1: nested more than 12 levels deep"),
     "an empty name": (V1 + "  - name: v2\n    classes: [road, '']\n", r":6: .*must not be empty, padded with blanks"),
     "a padded name": (V1 + "  - name: v2\n    classes: [' road']\n", r":6: .*must not be empty, padded with blanks"),
@@ -166,10 +168,10 @@ def test_a_wrong_file_gives_one_message_with_its_line(case, tmp_path):
 
 
 BAD_JSON = {
-    "not JSON": ('{"versions": [', r":1: this is not JSON"),
+    "not JSON": ('{"versions": [', r":1: not valid JSON"),
     "duplicate class": (
         '{"versions": [{"name": "v1", "classes": ["a"]},\n{"name": "v2", "classes": {"a": null,\n "a": null}}]}',
-        r":3: 'a' stands twice",
+        r":3: duplicate key 'a'",
     ),
     "unknown parent": (
         '{"versions": [{"name": "v1", "classes": ["road"]},\n{"name": "v2", "classes": {"a": {"from":\n "raod"}}}]}',
@@ -178,16 +180,16 @@ BAD_JSON = {
     "a class that is a number": ('{"versions": [{"name": "v1", "classes": [1]}, {}]}', r":1: .*must be text, not 1"),
     "a key twice in spite of an emoji": (
         '{"name": "\\ud83d\\ude00", "versions": [{"c": 1, "c": 2}]}',
-        r":1: 'c' stands twice in the same place",
+        r":1: duplicate key 'c'",
     ),
-    "deeply nested": ("[" * 100_000, r":1: this is too deep"),
+    "deeply nested": ("[" * 100_000, r":1: not valid JSON: nested too deeply"),
     "a share that is a boolean": (
         '{"versions": [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": {"b": {"from": {"a": true}}}}]}',
-        r":1: .*a share must be a number above 0 and up to 1, not True",
+        r":1: .*a share must be in \(0, 1\], not True",
     ),
     "a share that is NaN": (
         '{"versions": [{"name": "v1", "classes": ["a"]}, {"name": "v2", "classes": {"b": {"from": {"a": NaN}}}}]}',
-        r":1: .*a share must be a number above 0 and up to 1, not nan",
+        r":1: .*a share must be in \(0, 1\], not nan",
     ),
 }
 
@@ -210,22 +212,22 @@ def test_json_that_yaml_cannot_read_is_located_by_its_path(tmp_path):
 
 
 BAD_TSV = {
-    "empty": ("", "begins with a line of version names"),
-    "one column": ("v1\nroad\n", "begins with a line of version names"),
-    "ragged": ("\nv1\tv2\n\nroad\troad\textra\n", r"street\.tsv:4: 3 columns, but the header names 2"),
-    "unknown number": ("v1\tv2\tshare\na\tc\tx\n", r"street\.tsv:2: a share must be a number"),
+    "empty": ("", "the first line of a TSV mapping must be version names"),
+    "one column": ("v1\nroad\n", "the first line of a TSV mapping must be version names"),
+    "ragged": ("\nv1\tv2\n\nroad\troad\textra\n", r"street\.tsv:4: 3 columns, but the header has 2"),
+    "unknown number": ("v1\tv2\tshare\na\tc\tx\n", r"street\.tsv:2: a share must be in \(0, 1\], not 'x'"),
     "a share beside nothing": (
         "v1\tv2\tshare\na\ta\t1\n\tb\t0.5\n",
-        r"street\.tsv:3: the share 0.5 stands beside  ?b alone",
+        r"street\.tsv:3: the share 0.5 needs a class in both versions, not only b",
     ),
     "a share of itself": ("v1\tv2\tShare\na\ta\t0.5\n", "the shares of 'a' sum to 0.5, not 1"),
-    "two versions of one name": ("v1\tv1\na\tb\n", "there are two versions named 'v1'"),
+    "two versions of one name": ("v1\tv1\na\tb\n", "duplicate version 'v1'"),
     "shares": ("v1\tv2\tshare\na\tc\t0.5\nb\tc\t0.6\n", "the shares of 'c' sum to 1.1, not 1"),
-    "shares over three versions": ("v1\tv2\tv3\tshare\na\tb\tc\t1\n", "between two versions only"),
+    "shares over three versions": ("v1\tv2\tv3\tshare\na\tb\tc\t1\n", "needs exactly two versions"),
     "an empty version": ("v1\tv2\na\t\n", "version 'v2' has no classes"),
     "the same line twice": (
         "v1\tv2\tshare\na\tc\t0.5\na\tc\t0.5\n",
-        r"street\.tsv:3: 'a' and 'c' stand together twice",
+        r"street\.tsv:3: duplicate row: 'a' and 'c'",
     ),
 }
 
@@ -239,25 +241,14 @@ def test_a_wrong_tsv_file_gives_one_message(case, tmp_path):
         Ontology.load(path)
 
 
-def test_files_that_cannot_be_read_say_why(tmp_path):
-    with pytest.raises(LecoError, match="there is no such file"):
-        Ontology.load(tmp_path / "missing.yaml")
-    (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(LecoError, match="is a folder"):
-        Ontology.load(tmp_path / "folder.yaml")
-    latin = tmp_path / "latin.yaml"
-    latin.write_bytes(b"name: x\nversions: [caf\xe9]\n")
-    with pytest.raises(LecoError, match=r"latin.yaml:2: byte 0xe9 is not UTF-8"):
-        Ontology.load(latin)
+def test_files_of_another_format_or_too_large_are_refused(tmp_path):
     huge = tmp_path / "huge.yaml"
     with huge.open("wb") as file:
         file.truncate(1_000_000_000)  # sparse: no disk is used
-    with pytest.raises(LecoError, match="1000 MB is too large; at most 32 MB are read"):
+    with pytest.raises(LecoError, match="too large: 1000 MB; the limit is 32 MB"):
         Ontology.load(huge)
-    other = tmp_path / "street.txt"
-    other.write_text("x")
-    with pytest.raises(LecoError, match=r"the ending says which format is meant; valid: .yaml, .yml, .json, .tsv"):
-        Ontology.load(other)
+    with pytest.raises(LecoError, match=r"unknown ontology format '.txt'; valid: .yaml, .yml, .json, .tsv"):
+        Ontology.load(tmp_path / "street.txt")
 
 
 @given(ontologies())
@@ -349,27 +340,19 @@ def test_a_tsv_mapping_reads_as_people_write_it(tmp_path):
 )
 def test_a_tsv_refuses_what_it_cannot_hold(versions):
     content = [{"name": f"v{n}", "classes": classes} for n, classes in enumerate(versions)]
-    with pytest.raises(LecoError, match=r"a TSV mapping cannot hold .*; save as \.yaml or \.json"):
-        tsv.write(Ontology.from_dict({"versions": content}))
+    with pytest.raises(LecoError, match=r"a TSV mapping cannot represent .*; save as \.yaml or \.json"):
+        write_tsv(Ontology.from_dict({"versions": content}))
 
 
 def test_a_tsv_refuses_a_version_named_share():
     content = [{"name": name, "classes": ["a"]} for name in ("v1", "v2", "share")]
     with pytest.raises(LecoError, match="or a version named `share`"):
-        tsv.write(Ontology.from_dict({"versions": content}))
+        write_tsv(Ontology.from_dict({"versions": content}))
 
 
 def test_a_single_version_is_not_saved(tmp_path, street):
-    with pytest.raises(LecoError, match="an ontology file needs two versions"):
+    with pytest.raises(LecoError, match="an ontology file needs at least two versions"):
         street.until("v1").save(tmp_path / "o.yaml")
-
-
-def test_writing_through_a_link_keeps_the_link(tmp_path, street):
-    (tmp_path / "real.yaml").write_text("old")
-    (tmp_path / "link.yaml").symlink_to("real.yaml")
-    street.save(tmp_path / "link.yaml")
-    assert (tmp_path / "link.yaml").is_symlink()
-    assert Ontology.load(tmp_path / "real.yaml").fingerprint == street.fingerprint
 
 
 HARD = {
@@ -406,21 +389,6 @@ def test_hard_histories_survive_being_written_and_read(case, tmp_path):
         path = tmp_path / f"o.{ending}"
         ontology.save(path)
         assert_same(Ontology.load(path), ontology)
-
-
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path, street):
-    with pytest.raises(LecoError, match="does not exist"):
-        street.save(tmp_path / "missing" / "o.yaml")
-    (tmp_path / "o.yaml").mkdir()
-    with pytest.raises(LecoError, match="cannot be written"):
-        street.save(tmp_path / "o.yaml")
-    assert [path.name for path in tmp_path.iterdir()] == ["o.yaml"]
-
-
-def test_links_that_lead_in_a_circle_are_named(tmp_path, street):
-    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
-    with pytest.raises(LecoError, match="cannot be written"):
-        street.save(tmp_path / "loop.yaml")
 
 
 def test_shares_written_by_hand_may_be_rounded():

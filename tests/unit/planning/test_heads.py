@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from tests.unit.planning.conftest import UNLABELLED, prepared
 
 from leco.data.benchmarks import digits
-from leco.planning.features import Directions
-from leco.planning.measure import fit_head, history_weight, logits
+from leco.planning.heads import fit_head, history_weight, logits
 
 
 @pytest.fixture
@@ -43,11 +43,10 @@ def test_history_weighs_no_more_than_what_is_new():
     assert history_weight(10, 4) == history_weight(10, 0) == 1
 
 
-def test_directions_keep_what_varies_and_scale_it():
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(500, 3, generator=generator) @ torch.randn(3, 400, generator=generator) + 7
-    found = Directions.of(features)
-    projected = found.project(features)
-    assert projected.shape[1] == 256
-    assert projected.square().sum(dim=1).mean().item() == pytest.approx(100, rel=1e-3)
-    assert projected[:, 3:].abs().max() < 1e-2  # three directions are all there are
+def test_samples_without_a_label_weigh_nothing(own):
+    lines = (own / "labels.csv").read_text().splitlines()
+    without = [line for line in lines if ",,," not in line]
+    assert len(without) == len(lines) - UNLABELLED
+    weight = prepared(own).context.head.history_weight
+    (own / "labels.csv").write_text("\n".join(without) + "\n")
+    assert prepared(own).context.head.history_weight == weight

@@ -1,15 +1,17 @@
-"""Labels that a newer version needs nobody for, and those that it needs an annotator for."""
+"""Labels and masks that a newer version needs no annotator for, and those that it needs one for."""
 
-import csv
-import io
 import json
 
 import pytest
 from tests.commands import assert_refused, leco
+from tests.unit.planning.conftest import draw, rows_of
 
-from leco import LecoError
+from leco import LecoError, Ontology
 from leco.data.manifest.table import Table
+from leco.data.masks import decode_mask
 from leco.planning.migrate import migrate
+
+CALL = ["ontology", "migrate", "labels.csv", "--ontology", "ontology.yaml", "--to", "v2"]
 
 
 def table(tmp_path, *rows: tuple[str, str, str]) -> Table:
@@ -17,7 +19,7 @@ def table(tmp_path, *rows: tuple[str, str, str]) -> Table:
     return Table(tmp_path / "labels.csv", dict(zip(("image", "label", "version"), map(list, columns), strict=True)))
 
 
-def test_every_kind_of_change_is_told_apart(street, tmp_path):
+def test_every_kind_of_change_is_recognised(street, tmp_path):
     rows = [
         ("a", "sidewalk", "v1"),
         ("b", "car", "v1"),
@@ -34,7 +36,7 @@ def test_every_kind_of_change_is_told_apart(street, tmp_path):
     found = migrate(table(tmp_path, *rows), street, "v2")
     assert found.kinds == [
         *("kept", "renamed", "merged", "split", "carved", "removed"),
-        *("there already", "unlabelled", "newer", "there already", "there already"),
+        *("already labelled", "unlabelled", "newer", "already labelled", "already labelled"),
     ]
     assert found.added == {"a": "sidewalk", "b": "automobile", "c": "special-subject"}
     assert found.questions() == {
@@ -68,15 +70,13 @@ def test_the_command_counts_and_writes(street, tmp_path):
     result = leco(*call, "-o", "labels2.csv", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "3 rows to v2: 1 without an annotator, 2 with one" in result.stdout
-    assert list(csv.DictReader(io.StringIO((tmp_path / "labels2.csv").read_text())))[-1] == {
-        **{"image": "b.png", "label": "automobile", "version": "v2"}
-    }
-    told = json.loads(leco(*call, "--json", cwd=tmp_path).stdout)
-    assert (told["without_annotator"], told["with_annotator"]) == (1, 2)
-    assert told["questions"] == [{"version": "v1", "class": "bus", "rows": 2, "choices": ["school-bus", "city-bus"]}]
+    assert rows_of(tmp_path / "labels2.csv")[-1] == {**{"image": "b.png", "label": "automobile", "version": "v2"}}
+    found = json.loads(leco(*call, "--json", cwd=tmp_path).stdout)
+    assert (found["without_annotator"], found["with_annotator"]) == (1, 2)
+    assert found["questions"] == [{"version": "v1", "class": "bus", "rows": 2, "choices": ["school-bus", "city-bus"]}]
     assert_refused([*call[:-1], "v9"], "'v9' is not a version of street", tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    assert_refused([*call, "-o", "elsewhere/labels.csv"], "write it there, or say --root", tmp_path)
+    assert_refused([*call, "-o", "elsewhere/labels.csv"], "write there, or pass --root", tmp_path)
 
 
 def test_manifests_of_every_format_are_carried_over_alike(street, tmp_path):
@@ -85,8 +85,64 @@ def test_manifests_of_every_format_are_carried_over_alike(street, tmp_path):
     source = "labels.csv"
     for name in ("a.jsonl", "b.parquet", "c.csv"):
         call = ["ontology", "migrate", source, "--ontology", "ontology.yaml", "--to", "v2", "-o", name]
-        told = leco(*call, cwd=tmp_path)
+        result = leco(*call, cwd=tmp_path)
         more = 1 if source == "labels.csv" else 0  # ./a.png is a.png, which has a label of v2 already
-        assert f"wrote {name}, with {more} more rows" in told.stdout, told.stderr
+        assert f"wrote {name}, with {more} more rows" in result.stdout, result.stderr
         source = name
     assert (tmp_path / "c.csv").read_text() == (tmp_path / "labels.csv").read_text() + "b.png,automobile,v2\n"
+
+
+def test_masks_are_counted_carried_over_and_the_rest_is_listed(street, masked):
+    before = {path: path.read_bytes() for path in masked.rglob("*.png")}
+    found = json.loads(leco(*CALL, "--json", "-o", "labels2.csv", cwd=masked).stdout)
+    assert found["pixels"] == {
+        **{"kept": 10, "renamed": 20, "merged": 5, "unlabelled": 5},
+        **{"split": 15, "removed": 5},
+    }
+    assert found["kinds"] == {
+        **{"kept": 2, "renamed": 2, "merged": 1, "split": 1, "removed": 1, "already labelled": 2, "unlabelled": 2},
+    }
+    assert found["questions"] == [
+        {"version": "v1", "class": "bus", "images": 1, "choices": ["school-bus", "city-bus"]},
+    ]
+    assert {left["image"]: left["because"] for left in found["left"]} == {
+        "split.png": "bus (split, 75% of the pixels)",
+        "gone.png": "fax (removed, 25% of the pixels)",
+    }
+    assert {path: path.read_bytes() for path in before} == before
+    added = rows_of(masked / "labels2.csv")[-1]
+    assert added == {"image": "easy.png", "mask": "labels2-masks/old/easy.png", "version": "v2"}
+    names = ["sidewalk", "automobile", "special-subject"]
+    assert decode_mask(masked / added["mask"])[0].tolist() == [*(street["v2"].index(name) for name in names), -1]
+    shown = leco(*CALL, cwd=masked).stdout
+    assert "5 images to v2: 1 without an annotator, 2 with one" in shown
+    assert "not carried over: split.png: bus (split, 75% of the pixels)" in shown
+
+
+def test_masks_of_two_versions_that_disagree_are_not_carried_over(street, masked):
+    draw(masked, "old/both.png", [[street["v1"].index("sidewalk")] * 4])
+    draw(masked, "new/both.png", [[street["v2"].index("special-subject")] * 4])
+    found = json.loads(leco(*CALL[:-1], "v3", "--json", cwd=masked).stdout)
+    assert {left["image"] for left in found["left"]} >= {"both.png"}
+    assert found["kinds"]["contradicting"] == 1
+
+
+def test_wrong_masks_are_refused_all_at_once_and_files_that_are_read_are_kept(masked):
+    draw(masked, "old/easy.png", [[77, 0, 0, 0]])
+    (masked / "old" / "split.png").write_bytes(b"no image")
+    result = leco(*CALL, "-o", "labels2.csv", cwd=masked)
+    assert result.returncode == 2
+    assert "2 problems" in result.stderr
+    assert not (masked / "labels2.csv").exists()
+    draw(masked, "old/easy.png", [[0, 0, 0, 255]])
+    (masked / "labels.csv").write_text(
+        "image,mask,version\neasy.png,old/easy.png,v1\nboth.png,x-masks/old/easy.png,v2\n"
+    )
+    draw(masked, "x-masks/old/easy.png", [[0, 0, 0, 0]])
+    (masked / "old" / "easy.png").write_bytes((masked / "old" / "gone.png").read_bytes())
+    draw(masked, "old/easy.png", [[255, 255, 255, 255]])
+    nothing = json.loads(leco(*CALL, "--json", cwd=masked).stdout)
+    assert nothing["left"] == [{"image": "easy.png", "because": "no pixel has a class"}]
+    sidewalk = Ontology.load(masked / "ontology.yaml")["v1"].index("sidewalk")
+    draw(masked, "old/easy.png", [[sidewalk] * 4])
+    assert_refused([*CALL, "-o", "x.csv"], "is a file of labels.csv; choose another output", masked)

@@ -1,12 +1,12 @@
-"""Which stages may stand together, and which of several counts."""
+"""Which stages are compared with each other, and which of several candidates counts."""
 
 import shutil
 from dataclasses import replace
 
 from tests.stores import make_stages, write_stage, write_store
 
-from leco.reports.report import make_report
-from leco.reports.sections import Key, sections
+from leco.paper import Key
+from leco.reports.sections import sections
 from leco.reports.stored import read_store
 
 
@@ -14,7 +14,7 @@ def sections_of(runs):
     return sections(read_store(runs).records)
 
 
-def test_seeds_and_methods_stand_together(tmp_path):
+def test_seeds_and_methods_share_a_section(tmp_path):
     runs = write_store(tmp_path, make_stages(range(3)))
     (section,) = sections_of(runs)
     assert section.seeds == [0, 1, 2]
@@ -23,18 +23,10 @@ def test_seeds_and_methods_stand_together(tmp_path):
     assert section.scores(Key(1, "joint+pl")) is None
 
 
-def test_what_was_trained_for_a_plan_alone_is_not_reported(tmp_path):
-    stages = make_stages([0])
-    write_store(tmp_path, [*stages, *((stage.untested, score) for stage, score in stages)])
-    report = make_report(read_store(tmp_path))
-    assert report.stages == len(stages)
-    assert len(report.parts) == 1
-
-
 def test_budgets_are_never_mixed(tmp_path):
     write_store(tmp_path, make_stages([0, 1]))
-    write_store(tmp_path, make_stages([0, 1], steps=80))
-    assert [section.settings["steps"] for section in sections_of(tmp_path)] == [40, 80]
+    write_store(tmp_path, make_stages([0, 1], batches={"steps": 80}))
+    assert [section.settings["batches.steps"] for section in sections_of(tmp_path)] == [40, 80]
 
 
 def test_data_are_never_mixed(tmp_path):
@@ -43,46 +35,43 @@ def test_data_are_never_mixed(tmp_path):
     assert sorted(section.seeds for section in sections_of(tmp_path)) == [[0, 1], [2, 3]]
 
 
-def test_older_stores_tell_data_apart_by_what_the_first_period_holds(tmp_path):
-    classes = {"v1": ["a|b", "third"], "v2": ["x&y"]}
-    write_store(tmp_path, make_stages([0, 1]), summary=False, data=None)
-    write_store(tmp_path, make_stages([2, 3]), summary=False, data=None, classes=classes)
-    assert sorted(section.seeds for section in sections_of(tmp_path)) == [[0, 1], [2, 3]]
-
-
-def test_a_setting_splits_only_those_who_use_it(tmp_path):
+def test_an_optional_setting_splits_only_stages_that_use_it(tmp_path):
     methods = {"ce": 0.5, "ce+pl": 0.6}
-    stages = make_stages([0, 1], methods, cells=(), threshold=0.95)
+    stages = make_stages([0, 1], methods, cells=(), pseudo_labels={"threshold": 0.95})
     write_store(tmp_path, stages)
     known = {stage.fingerprint for stage, _ in stages}
     write_store(
         tmp_path,
-        [s for s in make_stages([0, 1], methods, cells=(), threshold=0.5) if s[0].fingerprint not in known],
+        [
+            s
+            for s in make_stages([0, 1], methods, cells=(), pseudo_labels={"threshold": 0.5})
+            if s[0].fingerprint not in known
+        ],
     )
     found = sections_of(tmp_path)
-    assert [section.settings["threshold"] for section in found] == [0.5, 0.95]
+    assert [section.settings["pseudo_labels.threshold"] for section in found] == [0.5, 0.95]
     for section in found:  # `ce` has no threshold, and belongs to both
         assert len(section.scores(Key(1, "ce"))) == len(section.scores(Key(1, "ce+pl"))) == 2
 
 
-def test_package_versions_that_stand_together_are_named(tmp_path):
+def test_different_environments_within_a_section_are_named(tmp_path):
     write_store(tmp_path, make_stages([0]))
     write_store(tmp_path, make_stages([1]), packages={"leco": "0.1.0", "torch": "2.7.0"}, threads=8)
     (section,) = sections_of(tmp_path)
-    assert any("torch stand together: 2.6.0, 2.7.0" in remark for remark in section.remarks)
-    assert any("threads" in remark for remark in section.remarks)
+    assert any("different versions of torch: 2.6.0, 2.7.0" in remark for remark in section.remarks)
+    assert any("different threads: 1, 8" in remark for remark in section.remarks)
 
 
 def test_of_several_learning_rates_the_best_on_validation_counts(tmp_path):
     ((first, score), *_) = make_stages([0], methods={"ce": 0.5}, cells=())
     write_stage(tmp_path, first, score)
     for rate, validation, test in ((0.1, 0.9, 0.30), (0.01, 0.2, 0.80)):
-        training = first.training.model_copy(update={"learning_rate": (rate,)})
+        training = first.training.change(optimiser={"learning_rate": (rate,)})
         changes = {"period": 1, "version": "v2", "strategy": "finetune", "previous": (first,), "training": training}
         write_stage(tmp_path, replace(first, **changes), test, validation_score=validation)
     (section,) = sections_of(tmp_path)
     assert section.scores(Key(1)).by_seed == {0: 30.0}
-    assert section.remarks == []
+    assert section.remarks == ()
 
 
 def test_a_teacher_that_starts_from_another_method_is_no_cell(tmp_path):
@@ -97,7 +86,7 @@ def test_a_teacher_that_starts_from_another_method_is_no_cell(tmp_path):
     assert section.scores(Key(2, "ce")).mean < 60
 
 
-def test_a_stage_whose_start_is_gone_is_left_out_with_a_remark(tmp_path):
+def test_a_stage_whose_previous_stage_is_missing_is_left_out_with_a_remark(tmp_path):
     stages = make_stages([0], {"lpl": 0.5}, periods=3, cells=())
     write_store(tmp_path, stages, classes={"v1": ["a|b"], "v2": ["x&y"], "v3": ["d_e"]})
     (gone,) = [stage for stage, _ in stages if stage.period == 1]

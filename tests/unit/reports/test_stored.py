@@ -1,4 +1,4 @@
-"""Stages as they are stored."""
+"""Stages as they are stored, and lists of them."""
 
 import json
 import os
@@ -7,21 +7,23 @@ import pytest
 from tests.stores import make_stages, write_stage, write_store
 
 from leco import LecoError
-from leco.experiments.store import guess_metric
-from leco.reports.listing import list_stages
-from leco.reports.stored import read_store
+from leco.paper import Key
+from leco.reports.stored import list_stages, read_store
 
 
-def test_a_stage_without_a_summary_reads_the_same(tmp_path):
-    stages = make_stages([0])
-    new = read_store(write_store(tmp_path / "new", stages))
-    old = read_store(write_store(tmp_path / "old", stages, summary=False))
-    assert len(new.records) == len(stages)
-    for one, other in zip(new.records, old.records, strict=True):
-        assert vars(one) | {"folder": None} == vars(other) | {"folder": None}
+def test_a_stage_is_read_as_it_was_written(tmp_path):
+    ((stage, score),) = [found for found in make_stages([0]) if str(found[0].method) == "lpl"]
+    folder = write_stage(tmp_path, stage, score)
+    (record,) = read_store(tmp_path).records
+    assert record.fingerprint == folder.name == stage.fingerprint
+    assert record.key == Key(1, "lpl")
+    assert (record.benchmark, record.seed, record.version) == ("cifar-leco-1k", 0, "v2")
+    assert (record.score, record.validation) == (score, score)
+    assert record.previous == tuple(other.fingerprint for other in stage.previous)
+    assert str(record) == "cifar-leco-1k TP1, lpl, finetune, label-new, lr 0.06, seed 0"
 
 
-def test_folders_that_are_no_stages_are_left_out_and_told_about(tmp_path):
+def test_folders_that_are_not_stages_are_left_out_with_a_message(tmp_path):
     runs = write_store(tmp_path, make_stages([0], methods={"ce": 0.5}, cells=()))
     good = len(read_store(runs).records)
     odd = json.loads(next((runs / "stages").glob("*/summary.json")).read_text())
@@ -35,14 +37,25 @@ def test_folders_that_are_no_stages_are_left_out_and_told_about(tmp_path):
     (runs / "stages" / "odd" / "summary.json").write_text(json.dumps(odd))
     found = read_store(runs)
     assert len(found.records) == good
-    assert sorted(problem.split(": ")[0].rsplit("/", 1)[1] for problem in found.problems) == [
-        *("bare", "bytes", "cut", "empty", "list", "odd")
+    messages = dict(problem.rsplit("/", 1)[1].split(": ", 1) for problem in found.problems)
+    assert messages.keys() == {"bare", "bytes", "cut", "empty", "list", "odd"}
+    assert messages["empty"] == "summary.json is missing"
+    assert messages["cut"] == messages["bytes"] == "is not valid JSON"
+    assert messages["bare"] == "'config' is missing"
+    assert {line.folder.name for line in list_stages(runs) if line.status == "broken"} == messages.keys()
+
+
+def test_a_stage_that_diverged_is_named_so(tmp_path):
+    runs = write_store(tmp_path, make_stages([0], methods={"ce": 0.5}, cells=()))
+    (runs / "stages" / "fast").mkdir()
+    (runs / "stages" / "fast" / "result.json").write_text(json.dumps({"diverged": "loss is nan at step 3"}))
+    assert [problem.rsplit("/", 1)[1] for problem in read_store(runs).problems] == [
+        "fast: diverged: loss is nan at step 3"
     ]
-    assert any("config.json is missing" in problem for problem in found.problems)
-    assert sum(line.status == "broken" for line in list_stages(runs)) == 6
+    assert [line.status for line in list_stages(runs)] == ["diverged", "complete", "complete"]
 
 
-def test_a_score_that_is_no_number_is_none(tmp_path):
+def test_a_score_that_is_nan_is_none(tmp_path):
     ((stage, _), *_) = make_stages([0])
     write_stage(tmp_path, stage, float("nan"))
     (record,) = read_store(tmp_path).records
@@ -50,17 +63,9 @@ def test_a_score_that_is_no_number_is_none(tmp_path):
     assert record.validation is None
 
 
-def test_a_folder_that_is_no_store_is_refused(tmp_path):
-    with pytest.raises(LecoError, match="holds no runs"):
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(LecoError, match=r"holds no runs: neither .*stages nor .*partial exists"):
         read_store(tmp_path)
-
-
-def test_the_metric_of_older_results_is_the_one_that_models_were_chosen_by():
-    result = {"validation_score": 0.2, "validation": {"v": {"macc": 0.4, "miou": 0.2}}}
-    assert guess_metric({"version": "v", "material": "own 01"}, result) == "miou"
-    assert guess_metric({"version": "v", "material": "own 01"}, result | {"validation_score": 0.4}) == "macc"
-    nothing = {"validation_score": None, "validation": None}
-    assert guess_metric({"version": "v", "material": "mapillary-leco-9k 01"}, nothing) == "miou"
 
 
 def test_ten_thousand_stages_are_listed(tmp_path):

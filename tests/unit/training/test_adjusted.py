@@ -4,20 +4,19 @@ import pytest
 import torch
 
 from leco.data.samples import InMemory
-from leco.dataset import make_material
 from leco.devices import make_fabric
 from leco.errors import LecoError
+from leco.experiments import run as running
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import load_network
+from leco.experiments.run import Machine, finishing, make_job, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.experiments.train import periods_of
 from leco.models import Network, build_backbone, build_segmenter
 from leco.models.dense.network import SegmentationNetwork
 from leco.models.dense.ocr import OcrHead
 from leco.ontology.ontology import Ontology
-from leco.training import run as running
 from leco.training.finish import adjusted, class_counts
-from leco.experiments.run import Machine, finishing, make_job, run_stage
 
 PETS = Ontology.from_taxonomy(
     "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]
@@ -62,18 +61,20 @@ def test_pixels_are_adjusted_too(make):
 
 def first_stage(tmp_path, adjust):
     torch.set_num_threads(1)
-    wanted = experiment("digits-leco", {"method": "ce"}, {"training.batches.steps": "20", "training.finish.adjust": adjust})
-    material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
-    (stage,) = plan(wanted, material).periods[0]
-    run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
-    return stage, material, store
+    wanted = experiment(
+        "digits-leco", {"method": "ce"}, {"training.batches.steps": "20", "training.finish.adjust": adjust}
+    )
+    periods, store = periods_of(wanted, tmp_path), Store(tmp_path / "runs")
+    (stage,) = plan(wanted, periods).periods[0]
+    run_stage(stage, periods, store, Machine("cpu"))
+    return stage, periods, store
 
 
 def test_a_stage_trains_as_without_and_keeps_what_was_adjusted(tmp_path):
-    plain, changed = (load_network(*first_stage(tmp_path, adjust)) for adjust in ("0", "1"))
-    stage, material, _ = first_stage(tmp_path, "1")
-    labels = material.pool.labels[stage.version]
-    counts = class_counts(labels, material.annotated(0, "label-new").newest.indices, len(material.until(0).newest))
+    plain, changed = (stored_network(*first_stage(tmp_path, adjust)) for adjust in ("0", "1"))
+    stage, periods, _ = first_stage(tmp_path, "1")
+    labels = periods.pool.labels[stage.version]
+    counts = class_counts(labels, periods.annotated(0, "label-new").newest.indices, len(periods.until(0).newest))
     assert len(counts.unique()) > 1
     for name, value in adjusted(plain, counts, 1.0).state_dict().items():
         torch.testing.assert_close(changed.state_dict()[name], value)
@@ -88,9 +89,9 @@ def test_steps_are_chosen_by_what_the_adjusted_network_scores(tmp_path, monkeypa
 
 def test_without_any_label_no_class_is_frequent(tmp_path):
     wanted = experiment("digits-leco", {"method": "ce"}, {"training.finish.adjust": "1"})
-    material = make_material(wanted, tmp_path)
-    (stage,) = plan(wanted, material).periods[0]
-    nothing = InMemory(torch.full((len(material.pool),), -1))
-    void = replace(material, pool=replace(material.pool, labels=material.pool.labels | {stage.version: nothing}))
-    with pytest.raises(LecoError, match=r"training\.adjust: nothing is labelled in v1"):
+    periods = periods_of(wanted, tmp_path)
+    (stage,) = plan(wanted, periods).periods[0]
+    nothing = InMemory(torch.full((len(periods.pool),), -1))
+    void = replace(periods, pool=replace(periods.pool, labels=periods.pool.labels | {stage.version: nothing}))
+    with pytest.raises(LecoError, match=r"no sample is labelled in v1"):
         finishing(stage, void, make_job(stage, void, 0, make_fabric("cpu"), None))

@@ -1,22 +1,21 @@
 import torch
 
-from leco.dataset import make_material
 from leco.devices import make_fabric
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import build_network
+from leco.experiments.run import build_network, make_job
 from leco.experiments.stages import plan
+from leco.experiments.train import periods_of
 from leco.training.finish import balance_teacher
-from leco.experiments.run import make_job
 
 
 def job_with_teacher(tmp_path):
     wanted = experiment("digits-leco", {"method": "lpl+st-soft/cond"}, {"training.pseudo_labels.balance": "true"})
-    material = make_material(wanted, tmp_path)
-    stage = plan(wanted, material).periods[-1][0]
-    teacher = build_network(stage, material, pretrained=False)
+    periods = periods_of(wanted, tmp_path)
+    stage = plan(wanted, periods).periods[-1][0]
+    teacher = build_network(stage, periods, pretrained=False)
     with torch.no_grad():
         teacher.heads[-1].bias[0] += 5.0  # it guesses nothing but the first class, where that is possible
-    return make_job(stage, material, 0, make_fabric("cpu"), teacher)
+    return make_job(stage, periods, 0, make_fabric("cpu"), teacher)
 
 
 def guesses(job):

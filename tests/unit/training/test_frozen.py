@@ -4,24 +4,25 @@ from safetensors.torch import load_file
 from torch import nn
 
 from leco.data.rng import Draws
-from leco.dataset import make_material
 from leco.devices import make_fabric
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import build_network
+from leco.experiments.run import Machine, build_network, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.experiments.train import periods_of
 from leco.training import frozen
 from leco.training.frozen import make_bank, number_of_views, on_features
-from leco.experiments.run import Machine, make_job, run_stage
 
 SETTINGS = {"training.network.backbone": "wrn-10-1", "training.batches.steps": "60", "training.batches.size": "16"}
 
 
 def stages_of(method, tmp_path, steps="60", strategy="freeze"):
     torch.set_num_threads(1)
-    wanted = experiment("digits-leco", {"method": method, "strategy": strategy}, SETTINGS | {"training.batches.steps": steps})
-    material = make_material(wanted, tmp_path)
-    return plan(wanted, material), material, Store(tmp_path / "runs")
+    wanted = experiment(
+        "digits-leco", {"method": method, "strategy": strategy}, SETTINGS | {"training.batches.steps": steps}
+    )
+    periods = periods_of(wanted, tmp_path)
+    return plan(wanted, periods), periods, Store(tmp_path / "runs")
 
 
 class Counting(nn.Module):
@@ -39,9 +40,9 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("method", ["lpl+st-hard/cond", "joint+fixmatch"])
 def test_a_frozen_backbone_stays_what_it_was_and_its_heads_learn(method, tmp_path):
-    planned, material, store = stages_of(method, tmp_path, "200")
+    planned, periods, store = stages_of(method, tmp_path, "200")
     for stage in planned.stages:
-        run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        run_stage(stage, periods, store, Machine("cpu"))
     (first,), (last,) = planned.periods
     before, after = (load_file(store.weights(stage.fingerprint)) for stage in (first, last))
     frozen = [name for name in before if name.startswith("backbone.")]
@@ -51,10 +52,10 @@ def test_a_frozen_backbone_stays_what_it_was_and_its_heads_learn(method, tmp_pat
 
 
 def test_a_bank_holds_what_the_backbone_makes_of_the_views_of_the_first_steps(tmp_path):
-    planned, material, _ = stages_of("ce+fixmatch", tmp_path)
+    planned, periods, _ = stages_of("ce+fixmatch", tmp_path)
     stage = planned.periods[-1][0]
-    job = make_job(stage, material, 0, make_fabric("cpu"), None)
-    network = build_network(stage, material, pretrained=False)
+    job = make_job(stage, periods, 0, make_fabric("cpu"), None)
+    network = build_network(stage, periods, pretrained=False)
     network.backbone = Counting(network.backbone)
     banked, student = on_features(job, network, 4)
     views = number_of_views(job, student.heads[0].in_features, 4)
@@ -77,15 +78,15 @@ def test_a_bank_holds_what_the_backbone_makes_of_the_views_of_the_first_steps(tm
 
 def test_a_bank_is_made_only_where_it_saves_something(tmp_path):
     for steps, strategy in (("2", "freeze"), ("60", "finetune")):
-        planned, material, _ = stages_of("ce", tmp_path, steps, strategy)
+        planned, periods, _ = stages_of("ce", tmp_path, steps, strategy)
         stage = planned.periods[-1][0]
-        job = make_job(stage, material, 0, make_fabric("cpu"), None)
-        assert on_features(job, build_network(stage, material, pretrained=False), 4) is None
+        job = make_job(stage, periods, 0, make_fabric("cpu"), None)
+        assert on_features(job, build_network(stage, periods, pretrained=False), 4) is None
 
 
 def test_more_draws_a_view_make_a_smaller_bank(tmp_path):
-    planned, material, _ = stages_of("ce", tmp_path)
-    job = make_job(planned.periods[-1][0], material, 0, make_fabric("cpu"), None)
+    planned, periods, _ = stages_of("ce", tmp_path)
+    job = make_job(planned.periods[-1][0], periods, 0, make_fabric("cpu"), None)
     drawn = 60 * 16 / len(job.steps.new.indices)
     assert [number_of_views(job, 64, draws) for draws in (1, 4, 1_000)] == [int(drawn), int(drawn / 4), 1]
 
@@ -95,10 +96,12 @@ def test_the_setting_says_how_many_views_a_stage_makes(tmp_path, monkeypatch):
     monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-1]) or make_bank(*given))
     for draws in ("1", "1000"):
         wanted = experiment(
-            "digits-leco", {"method": "ce", "strategy": "freeze"}, SETTINGS | {"training.transfer.draws_per_view": draws}
+            "digits-leco",
+            {"method": "ce", "strategy": "freeze"},
+            SETTINGS | {"training.transfer.draws_per_view": draws},
         )
-        material, store = make_material(wanted, tmp_path), Store(tmp_path / "runs")
-        for stage in plan(wanted, material).stages:
-            run_stage(stage, material, store, Machine("cpu"), lambda *_: None)
+        periods, store = periods_of(wanted, tmp_path), Store(tmp_path / "runs")
+        for stage in plan(wanted, periods).stages:
+            run_stage(stage, periods, store, Machine("cpu"))
     several, one = made
     assert several > one == 1

@@ -2,32 +2,31 @@ import pytest
 import torch
 
 from leco import LecoClassifier, LecoError
-from leco.dataset import make_material
 from leco.devices import make_fabric
+from leco.experiments import run as running
 from leco.experiments.experiment import experiment
-from leco.experiments.networks import build_network, load_network
+from leco.experiments.run import Machine, build_network, make_job, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
+from leco.experiments.train import periods_of
 from leco.methods.gaussian import gaussian_head
-from leco.training import run as running
 from leco.training.finish import fit_head, with_head
 from leco.training.loop import DivergedError
-from leco.experiments.run import Machine, make_job, run_stage
 
 GAUSSIAN = {"training.finish.head": "gaussian", "training.batches.steps": "20", "training.batches.evaluate_every": "10"}
 
 
 def planned(tmp_path, method="lpl", **changes):
     wanted = experiment("digits-leco", {"method": method}, GAUSSIAN | changes)
-    material = make_material(wanted, tmp_path)
-    return plan(wanted, material), material
+    periods = periods_of(wanted, tmp_path)
+    return plan(wanted, periods), periods
 
 
 def test_the_head_is_fitted_to_features_and_evidence_of_new_samples_and_history(tmp_path):
-    stages, material = planned(tmp_path)
+    stages, periods = planned(tmp_path)
     stage = stages.periods[-1][0]
-    job = make_job(stage, material, 0, make_fabric("cpu"), None)
-    network = build_network(stage, material, pretrained=False)
+    job = make_job(stage, periods, 0, make_fabric("cpu"), None)
+    network = build_network(stage, periods, pretrained=False)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     found = with_head(network, fit_head(network, job))
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -45,21 +44,21 @@ def test_the_head_is_fitted_to_features_and_evidence_of_new_samples_and_history(
 
 
 def test_a_method_without_history_fits_new_labels_alone(tmp_path):
-    stages, material = planned(tmp_path, "ce")
-    job = make_job(stages.periods[-1][0], material, 0, make_fabric("cpu"), None)
+    stages, periods = planned(tmp_path, "ce")
+    job = make_job(stages.periods[-1][0], periods, 0, make_fabric("cpu"), None)
     assert not len(job.steps.history.indices)
-    network = build_network(stages.periods[-1][0], material, pretrained=False)
+    network = build_network(stages.periods[-1][0], periods, pretrained=False)
     assert with_head(network, fit_head(network, job)).heads[-1].weight.isfinite().all()
 
 
 def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
-    stages, material = planned(tmp_path)
+    stages, periods = planned(tmp_path)
     store = Store(tmp_path / "runs")
     for stage in stages.stages:
-        run_stage(stage, material, store, Machine(), lambda *_: None)
+        run_stage(stage, periods, store, Machine())
     last = stages.periods[-1][0]
-    job = make_job(last, material, 0, make_fabric("cpu"), None)
-    kept = load_network(last, material, store)
+    job = make_job(last, periods, 0, make_fabric("cpu"), None)
+    kept = stored_network(last, periods, store)
     again = with_head(kept, fit_head(kept, job))  # fitted to the same features
     torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-4, atol=1e-5)
     result = store.require(last.fingerprint)
@@ -67,7 +66,7 @@ def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
 
 
 def test_an_adjustment_on_top_is_refused(tmp_path):
-    with pytest.raises(LecoError, match=r"training\.adjust: 1 is for trained heads.*set it to 0"):
+    with pytest.raises(LecoError, match=r"training\.finish\.adjust: 1 is for trained heads.*set it to 0"):
         planned(tmp_path, **{"training.finish.adjust": "1"})
 
 
@@ -83,28 +82,32 @@ def test_the_classifier_has_it_too():
 
 def test_where_features_never_change_one_fit_does(tmp_path, monkeypatch):
     for model, fits in (("linear", 1), ("roots", 1), ("mlp", 3)):
-        stages, material = planned(tmp_path, "ce", **{"training.network.backbone": model})
+        stages, periods = planned(tmp_path, "ce", **{"training.network.backbone": model})
         seen = []
         monkeypatch.setattr(running, "fit_head", lambda *of, seen=seen: seen.append(1) or fit_head(*of))
-        run_stage(stages.stages[0], material, Store(tmp_path / model), Machine(), lambda *_: None)
+        run_stage(stages.stages[0], periods, Store(tmp_path / model), Machine())
         assert len(seen) == fits  # two validations, and the model that is kept
 
 
 def test_features_that_are_no_numbers_mean_that_training_diverged(tmp_path):
-    stages, material = planned(tmp_path)
-    network = build_network(stages.stages[0], material, pretrained=False)
+    stages, periods = planned(tmp_path)
+    network = build_network(stages.stages[0], periods, pretrained=False)
     torch.nn.init.constant_(network.backbone.layers[0].bias, torch.nan)
-    job = make_job(stages.stages[0], material, 0, make_fabric("cpu"), None)
-    with pytest.raises(DivergedError, match="features are no numbers any more"):
+    job = make_job(stages.stages[0], periods, 0, make_fabric("cpu"), None)
+    with pytest.raises(DivergedError, match="features are NaN or infinite"):
         fit_head(network, job)
 
 
 def test_a_rate_that_diverges_in_its_last_step_is_left_out_of_the_choice(tmp_path):
-    changes = {"training.optimiser.learning_rate": "1e30,0.05", "training.batches.steps": "1", "training.batches.evaluate_every": "1"}
-    stages, material = planned(tmp_path, "ce", **changes | {"training.finish.head": "trained"})
+    changes = {
+        "training.optimiser.learning_rate": "1e30,0.05",
+        "training.batches.steps": "1",
+        "training.batches.evaluate_every": "1",
+    }
+    stages, periods = planned(tmp_path, "ce", **changes | {"training.finish.head": "trained"})
     store = Store(tmp_path / "runs")
     for stage in stages.periods[0]:
-        run_stage(stage, material, store, Machine(), lambda *_: None, stages.may_diverge(stage))
+        run_stage(stage, periods, store, Machine(), may_diverge=stages.may_diverge(stage))
     diverged, other = (store.require(stage.fingerprint) for stage in stages.periods[0])
-    assert "step 1: the network's answers at v1 are no numbers any more" in diverged["diverged"]
+    assert "step 1: predictions at v1 are NaN or infinite" in diverged["diverged"]
     assert other["test"]["v1"]["macc"] > 0

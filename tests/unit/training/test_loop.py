@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,13 +10,13 @@ from leco.data.batches import Steps
 from leco.data.benchmarks import load
 from leco.data.periods import annotate
 from leco.data.views.sets import view_set
-from leco.evaluation import scores
-from leco.evaluation.evaluate import confusions
+from leco.evaluation.evaluate import Candidate, judge
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
+from leco.settings import Settings
 from leco.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from leco.training.loop import Job, Optimisation, Training
+from leco.training.loop import Job, Training
 
 STEPS = 12
 
@@ -25,7 +26,7 @@ def scaled(images: Tensor) -> Tensor:
 
 
 def make_training(
-    method: str = "lpl+fixmatch/cond", strategy: str = "finetune", steps: int = STEPS, **optimisation: object
+    method: str = "lpl+fixmatch/cond", strategy: str = "finetune", steps: int = STEPS, **parts: Any
 ) -> Training:
     """Digits, second period, a tiny network; two threads would add in another order."""
     torch.set_num_threads(1)
@@ -37,7 +38,7 @@ def make_training(
     versions = ontology.versions if chosen.coarse == "joint" else (ontology.newest,)
     network = Network(build_backbone("wrn-10-1", (1, 8, 8)), versions)
     teacher = Network(build_backbone("wrn-10-1", (1, 8, 8)), [ontology.newest]) if chosen.needs_teacher else None
-    settings = Optimisation(**{"learning_rate": 0.05, "evaluate_every": 5, **optimisation})
+    settings = Settings().change(optimiser={"learning_rate": (0.05,)}, batches={"evaluate_every": 5}).change(**parts)
     batches = Steps(benchmark.pool, annotated, ontology.evidence(), 8, 0, steps)
     job = Job(batches, terms(chosen), view_set("digits"), scaled, strategy, settings, 0, teacher)
 
@@ -45,11 +46,10 @@ def make_training(
         was_training = model.training
         model.eval()
         indices = annotated.validation.indices
-        matrices = confusions(
-            lambda x, _: model(scaled(x))["v2"].softmax(dim=1), benchmark.pool, indices, ontology, batch_size=64
-        )
+        candidate = Candidate(ontology, benchmark.pool, lambda x, _: model(scaled(x))["v2"].softmax(dim=1))
+        *_, judged = judge([candidate], indices, ontology, batch_size=64)
         model.train(was_training)
-        return scores(matrices["v2"], ontology["v2"].handles).macc
+        return judged.scores(0, ontology)["v2"].macc
 
     return Training(job, network, validate)
 
@@ -94,7 +94,7 @@ def test_means_go_on_over_a_restart():
 
 
 def test_training_lowers_the_loss_and_keeps_the_best_average():
-    training = make_training("ce", steps=122, evaluate_every=40)
+    training = make_training("ce", steps=122, batches={"evaluate_every": 40})
     reports = list(training.run())
     losses = [report.losses["ce"] for report in reports]
     assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
@@ -107,7 +107,7 @@ def test_training_lowers_the_loss_and_keeps_the_best_average():
 
 
 def test_frozen_features_do_not_move_at_all():
-    training = make_training("lpl", strategy="freeze", weight_decay=0.1)
+    training = make_training("lpl", strategy="freeze", optimiser={"weight_decay": 0.1, "learning_rate": (0.05,)})
     before = {name: tensor.clone() for name, tensor in training.network.backbone.state_dict().items()}
     list(training.run())
     after = training.network.backbone.state_dict()
@@ -115,7 +115,7 @@ def test_frozen_features_do_not_move_at_all():
 
 
 def test_heads_come_first_and_then_everything():
-    training = make_training("ce", strategy="lp-ft", head_steps=3)
+    training = make_training("ce", strategy="lp-ft", transfer={"head_steps": 3})
     before = training.network.backbone.stem.weight.detach().clone()
     moved = [not torch.equal(before, training.network.backbone.stem.weight) for _ in training.run()]
     assert moved[:3] == [False] * 3
@@ -123,7 +123,7 @@ def test_heads_come_first_and_then_everything():
 
 
 def test_a_loss_that_is_no_number_stops_the_run_with_its_name():
-    training = make_training("lpl", learning_rate=1e30)
+    training = make_training("lpl", optimiser={"learning_rate": (1e30,)})
     with pytest.raises(
         LecoError, match=r"step \d+: the loss of the term '(ce|lpl)' is (nan|inf) at a learning rate of"
     ):

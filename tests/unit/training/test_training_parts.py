@@ -7,6 +7,7 @@ from torch import nn
 from leco import Ontology
 from leco.models import Network, build_backbone
 from leco.models.heads import hand_over
+from leco.settings import AverageSettings
 from leco.training.averaging import Average
 from leco.training.loop import heads_only
 from leco.training.optimisers import SCHEDULES, cosine, poly
@@ -41,7 +42,7 @@ def test_the_schedules_are_the_papers():
 
 def test_the_average_follows_every_weight_as_a_loop_would():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    average = Average(model, decay=0.9, warm_up=False)
+    average = Average(model, AverageSettings(decay=0.9, warm_up=False))
     expected = [p.detach().clone() for p in model.parameters()]
     for step in range(5):
         with torch.no_grad():
@@ -58,15 +59,15 @@ def test_the_average_follows_every_weight_as_a_loop_would():
 
 
 def test_a_short_run_is_not_dominated_by_its_first_weights():
-    average = Average(nn.Linear(1, 1))
+    average = Average(nn.Linear(1, 1), AverageSettings())
     assert average.decay_at(0) == pytest.approx(0.1)
     assert average.decay_at(10_000) == 0.999
-    assert Average(nn.Linear(1, 1), warm_up=False).decay_at(0) == 0.999
+    assert Average(nn.Linear(1, 1), AverageSettings(warm_up=False)).decay_at(0) == 0.999
 
 
 def test_statistics_of_batchnorm_are_averaged_if_asked():
     norm = nn.BatchNorm1d(2)
-    average = Average(norm, decay=0.9, warm_up=False, norm=True)
+    average = Average(norm, AverageSettings(decay=0.9, warm_up=False, norm=True))
     expected = norm.running_var.clone()
     for step in range(3):
         norm(10 * torch.randn(8, 2))

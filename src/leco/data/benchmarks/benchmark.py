@@ -14,9 +14,9 @@ from leco.data.views.sets import ViewSet
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
 from leco.registry import Registry
+from leco.settings import Settings
 
 Kind = Literal["tree", "soft"]
-Budget = Literal["paper", "small"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,24 @@ def recipe(name: str) -> Recipe:
     if name not in BENCHMARKS:
         raise LecoError(f"{name!r} is not a benchmark{nearest(name, BENCHMARKS)}")
     return BENCHMARKS[name]
+
+
+def budget_of(name: str, settings: Settings) -> str:
+    """The budget whose network, steps and batch size some settings have: `paper`, `small`, or `other`.
+
+    `demo` for a benchmark that has but one budget, and an empty string for own data.
+    """
+    if name not in BENCHMARKS:
+        return ""
+    budgets = BENCHMARKS[name].settings
+    if len({id(values) for values in budgets.values()}) == 1:
+        return "demo"
+    mine = (settings.network.backbone, settings.batches.steps, settings.batches.size)
+    for budget, values in budgets.items():
+        known = Settings.model_validate(dict(values))
+        if mine == (known.network.backbone, known.batches.steps, known.batches.size):
+            return budget
+    return "other"
 
 
 def load(name: str, root: Path, size: int | None = None, transition: Kind = "tree") -> "Benchmark":

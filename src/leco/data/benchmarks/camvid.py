@@ -14,11 +14,11 @@ from torch import Tensor
 from leco.data.benchmarks import mapillary
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
 from leco.data.images import decode_image
+from leco.data.masks import MaskClasses
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json, read_text
-from leco.ontology.masks import MaskClasses, encode_mask
 from leco.ontology.ontology import Ontology
 from leco.settings import merge
 
@@ -63,7 +63,7 @@ def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology
     for name in names:
         pixels = decode_image(folder / "images" / f"{name}.webp")
         mask = folder / "labels" / f"{name}.png"
-        codes = encode_mask(mask, values)
+        codes = values.read(mask)
         if pixels.shape[:2] != codes.shape or (images and images[0].shape[1:] != codes.shape):
             raise LecoError(f"{mask}: {codes.shape} is not the size of its image {pixels.shape[:2]}, or of the others")
         images.append(torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))))

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, there
 from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
+from leco.data.masks import MaskClasses, count_masks
 from leco.data.samples import Files, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json
 from leco.ontology.inference import infer
-from leco.ontology.masks import MaskClasses, count_masks, encode_mask
 from leco.ontology.ontology import Ontology
 from leco.settings import merge
 
@@ -106,7 +106,7 @@ def _samples(part: Path, names: list[str], values: dict[str, MaskClasses]) -> Sa
 
 
 def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
-    codes = encode_mask(path, classes)
+    codes = classes.read(path)
     size = inspect_image(path.parents[2] / "images" / f"{path.stem}.jpg")
     if codes.shape != size:
         raise LecoError(f"{path}: {codes.shape} is not the size of its image, {size}")

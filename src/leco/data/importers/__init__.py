@@ -1,1 +1,1 @@
-"""Labelled images as people have them, read into one form: folders, CSV, COCO, Label Studio, Hugging Face."""
+"""Importers of labelled images: folders, tables, COCO, Label Studio and Hugging Face datasets."""

@@ -1,4 +1,4 @@
-"""COCO's JSON as a source of classification: an image whose annotations all have one category is of that class."""
+"""COCO JSON as labels: an image whose annotations all have the same category is of that class."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from leco.data.importers.importer import (
     short,
     version_names,
 )
-from leco.data.manifest.problems import Fault
+from leco.data.manifest.table import Fault
 from leco.errors import LecoError
 from leco.io import read_json
 
@@ -27,7 +27,7 @@ _ID = (int, str)
 
 
 def read_coco(paths: Sequence[Path], options: Options) -> Source:
-    """Read one file per version; `file_name` is relative to `options.images`, or else to the file."""
+    """Read one file per version; `file_name` is relative to `options.images`, by default the folder of the file."""
     check_paths(paths)
     folders = [options.images or path.parent for path in paths]
     root, versions, left_out = common_root(folders), version_names(paths), LeftOut()
@@ -44,14 +44,14 @@ def read_coco(paths: Sequence[Path], options: Options) -> Source:
 
 
 def _labels(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, str]]:
-    """The file and the class of every image that has one class."""
+    """Yield the file and the class of every image that has exactly one."""
     content = read_json(path, LARGEST_FILE)
     if not isinstance(content, Mapping):
-        raise LecoError(f"{path}: is not COCO's JSON, a table with images, annotations and categories")
+        raise LecoError(f"{path}: is not COCO JSON, an object with images, annotations and categories")
     categories = {c["id"]: c["name"] for c in _records(path, content, "categories", id=_ID, name=str)}
     for name, count in Counter(categories.values()).items():
         if count > 1:
-            raise LecoError(f"{path}: {count} categories are named {short(name)}; give them names of their own")
+            raise LecoError(f"{path}: {count} categories are named {short(name)}; rename all but one")
     images = {image["id"]: image["file_name"] for image in _records(path, content, "images", id=_ID, file_name=str)}
     seen: dict[int | str, set[int | str]] = defaultdict(set)
     for note in _records(path, content, "annotations", image_id=_ID, category_id=_ID):
@@ -71,8 +71,8 @@ def _labels(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, 
 
 
 def _records(path: Path, content: Mapping[str, Any], part: str, **kinds: Any) -> Iterator[Mapping[str, Any]]:
-    """The records of a list, each checked to have what is needed of it."""
-    for number, record in enumerate(entry(path, "it", content, part, list)):
+    """Yield the records of a list, after checking the types of the keys that are needed."""
+    for number, record in enumerate(entry(path, "", content, part, list)):
         for key, kind in kinds.items():
             entry(path, f"{part}[{number}]", record, key, kind)
         yield record

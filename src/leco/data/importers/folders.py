@@ -1,4 +1,4 @@
-"""Image folders: one folder per version, and in it one per class; `train`, `val` and `test` may come between."""
+"""Image folders: a folder per version with a folder per class in it; `train`, `val` and `test` may come between."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,16 +14,15 @@ from leco.data.importers.importer import (
     common_root,
     version_names,
 )
-from leco.data.manifest.manifest import Manifest, build_manifest
-from leco.data.manifest.problems import Problem, Problems
 from leco.data.manifest.table import Table
-from leco.data.vectors import Tick
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
 
+_EMPTY_CLASS = "a class without images"
+
 
 def read_folders(paths: Sequence[Path], _: Options) -> Source:
-    """Read the layout of torchvision's `ImageFolder`, one such folder per version."""
+    """Read one folder per version, in the layout of torchvision's `ImageFolder`."""
     check_paths(paths)
     for path in paths:
         if not path.is_dir():
@@ -31,19 +30,58 @@ def read_folders(paths: Sequence[Path], _: Options) -> Source:
     root, versions, left_out = common_root(paths), version_names(paths), LeftOut()
     samples: list[Sample] = []
     for path, version in zip(paths, versions, strict=True):
-        before = len(samples)
-        for split, folder in _class_folders(root, path.resolve(), left_out):
-            files = list(_images(root, folder, left_out))
-            samples += [Sample(file, folder.name, version, split) for file in files]
-            if not files:
-                left_out.add("a class without images", folder.relative_to(root).as_posix())
-        if len(samples) == before:
-            raise LecoError(f"{path}: there are no images ({', '.join(SUFFIXES)}) in folders named after their classes")
+        found = [sample._replace(version=version) for sample in _samples(root, path.resolve(), left_out)]
+        if not found:
+            raise LecoError(f"{path}: no images ({', '.join(SUFFIXES)}) in folders named after classes")
+        samples += found
     return Source(root, versions, samples, left_out)
 
 
+def image_folder(root: Path | str, ontology: Ontology) -> Table:
+    """Read the folders VERSION/CLASS below a root, and test/VERSION/CLASS, as a table for `read_manifest`.
+
+    Every file is a sample of its own: one that was relabelled, and so is in the folders of two versions, counts twice;
+    use a manifest to say that it is the same. Hidden files, and files beside the folders that are not images, are
+    ignored.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise LecoError(f"{root}: no such folder")
+    names, left_out = tuple(version.name for version in ontology.versions), LeftOut()
+    folders = [("", folder) for folder in _folders(root, root, left_out)]
+    if "test" not in names:
+        folders = [(split, folder) for split, folder in folders if folder.name != "test"]
+        folders += [("test", folder) for folder in _folders(root, root / "test", left_out)]
+    samples: list[Sample] = []
+    for split, folder in folders:
+        if folder.name in names:
+            found = _samples(root, folder, left_out)
+            samples += [sample._replace(version=folder.name, split=split or sample.split) for sample in found]
+        else:
+            remedy = nearest(folder.name, names)
+            _leave_out(root, folder, f"in a folder that is not a version of {ontology.name}{remedy}", left_out)
+    left_out.items.pop(_EMPTY_CLASS, None)
+    return Source(root, names, samples, left_out).table()
+
+
+def _samples(root: Path, version: Path, left_out: LeftOut) -> Iterator[Sample]:
+    """Yield the images in the class folders of a version."""
+    for split, folder in _class_folders(root, version, left_out):
+        empty = True
+        for file in _entries(folder):
+            if file.is_dir():
+                _leave_out(root, file, "in a folder inside a class folder", left_out)
+            elif file.suffix.lower() not in SUFFIXES:
+                left_out.add("not an image", _below(root, file))
+            else:
+                empty = False
+                yield Sample(_below(root, file), folder.name, "", split)
+        if empty:
+            left_out.add(_EMPTY_CLASS, _below(root, folder))
+
+
 def _class_folders(root: Path, version: Path, left_out: LeftOut) -> Iterator[tuple[str, Path]]:
-    """The folders of classes, and the split they are in, if all folders of the version are splits."""
+    """Yield the class folders and their split, which is known if all folders of the version are splits."""
     folders = _folders(root, version, left_out)
     splits = [SPLITS_BY_NAME.get(folder.name.lower(), "") for folder in folders]
     if folders and all(splits) and all(any(inner.is_dir() for inner in _entries(folder)) for folder in folders):
@@ -54,25 +92,23 @@ def _class_folders(root: Path, version: Path, left_out: LeftOut) -> Iterator[tup
 
 
 def _folders(root: Path, folder: Path, left_out: LeftOut) -> list[Path]:
-    """The folders in one; an image beside them has no class, and links may lead anywhere."""
-    entries = _entries(folder)
-    for file in entries:
-        if not file.is_dir() and file.suffix.lower() in SUFFIXES:
-            left_out.add("an image outside the folders of classes", file.relative_to(root).as_posix())
-        elif file.is_dir() and file.is_symlink():
-            left_out.add("a link to a folder, which is not followed", file.relative_to(root).as_posix())
-    return [inner for inner in entries if inner.is_dir() and not inner.is_symlink()]
+    """Return the folders in a folder; images beside them have no class, and symlinks may lead anywhere."""
+    entries = _entries(folder) if folder.is_dir() else []
+    for entry in entries:
+        if entry.is_symlink() and not entry.exists():
+            left_out.add("a broken symlink", _below(root, entry))
+        elif entry.is_symlink() and entry.is_dir():
+            left_out.add("a symlink to a folder, which is not followed", _below(root, entry))
+        elif entry.suffix.lower() in SUFFIXES and not entry.is_dir():
+            left_out.add("an image outside the class folders", _below(root, entry))
+    return [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
 
 
-def _images(root: Path, folder: Path, left_out: LeftOut) -> Iterator[str]:
-    for file in _entries(folder):
-        name = file.relative_to(root).as_posix()
-        if file.is_dir():
-            left_out.add("a folder inside a class", name)
-        elif file.suffix.lower() not in SUFFIXES:
-            left_out.add("not an image", name)
-        else:
-            yield name
+def _leave_out(root: Path, folder: Path, reason: str, left_out: LeftOut) -> None:
+    """Leave out every image below a folder, or the folder itself if it has none."""
+    images = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES]
+    for path in images or [folder]:
+        left_out.add(reason, _below(root, path))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -82,73 +118,5 @@ def _entries(folder: Path) -> list[Path]:
         raise LecoError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def image_folder(
-    root: Path | str,
-    ontology: Ontology,
-    *,
-    decode: bool = True,
-    skip_bad: bool = False,
-    tick: Tick = lambda done, total: None,
-) -> tuple[Manifest, Problems]:
-    """Read and check images that lie in a folder per version and, in it, a folder per class (torchvision's layout).
-
-    What is below `test` is the test split, the rest is train. A file is a sample: one that was relabelled, and so lies
-    in two versions, counts twice; a manifest can say that it is the same. Hidden files, and files beside the folders
-    that are no images, are not looked at.
-    """
-    root = Path(root)
-    if not root.is_dir():
-        raise LecoError(f"{root}: there is no such folder")
-    cells: list[tuple[str, str, str, str]] = []
-    stray: list[Problem] = []
-    for split, version, folder in _version_folders(root, ontology, stray):
-        for inner in _folder_entries(folder):
-            if not inner.is_dir():
-                _refuse_image(root, inner, stray)
-                continue
-            for file in _folder_entries(inner):
-                name = file.relative_to(root).as_posix()
-                if file.suffix.lower() in SUFFIXES:
-                    cells.append((name, inner.name, version, split))
-                elif file.is_dir():
-                    _refuse_all(root, file, "lies in a folder inside a class", "not an image", stray)
-                else:
-                    stray.append(Problem(None, name, f"is not one of {', '.join(SUFFIXES)}", "not an image"))
-    columns = zip(*cells, strict=True) if cells else [()] * 4
-    named = dict(zip(("image", "label", "version", "split"), (list(column) for column in columns), strict=True))
-    return build_manifest(Table(root, named), stray, root, ontology, decode=decode, skip_bad=skip_bad, tick=tick)
-
-
-def _version_folders(root: Path, ontology: Ontology, stray: list[Problem]) -> Iterator[tuple[str, str, Path]]:
-    names = [version.name for version in ontology.versions]
-    roots = [("train", root)]
-    if (root / "test").is_dir() and "test" not in names:
-        roots.append(("test", root / "test"))
-    for split, folder in roots:
-        for inner in _folder_entries(folder):
-            if not inner.is_dir():
-                _refuse_image(root, inner, stray)
-            elif inner.name in names:
-                yield split, inner.name, inner
-            elif (split, inner.name) != ("train", "test"):
-                message = f"lies in a folder not named after a version of {ontology.name}{nearest(inner.name, names)}"
-                _refuse_all(root, inner, message, "unknown version", stray)
-
-
-def _folder_entries(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def _refuse_all(root: Path, folder: Path, message: str, kind: str, stray: list[Problem]) -> None:
-    """Every image below a folder is left out, and counted; an empty folder counts itself."""
-    below = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES] or [folder]
-    stray.extend(Problem(None, path.relative_to(root).as_posix(), message, kind) for path in below)
-
-
-def _refuse_image(root: Path, file: Path, stray: list[Problem]) -> None:
-    """An image beside the folders has no class; other files there (a licence, the ontology) are nobody's sample."""
-    if file.is_symlink() and not file.exists():
-        stray.append(Problem(None, file.relative_to(root).as_posix(), "is a link that leads nowhere", "missing file"))
-    elif file.suffix.lower() in SUFFIXES:
-        message = "lies outside the folders VERSION/CLASS, so it has no label"
-        stray.append(Problem(None, file.relative_to(root).as_posix(), message, "no label"))
+def _below(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""Datasets saved by Hugging Face's `save_to_disk`, read with pyarrow alone; embedded images become files."""
+"""Datasets saved by Hugging Face's `save_to_disk`, read by pyarrow alone; embedded images become files."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from leco.data.importers.importer import (
     version_names,
 )
 from leco.data.importers.tables import LABELS, PATHS
-from leco.data.manifest.problems import Fault
+from leco.data.manifest.table import Fault
 from leco.errors import LecoError, first_line, nearest, printable
 from leco.io import read_json
 
 _LARGEST_JSON = 50_000_000
-_BEGINNINGS = {
+_SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": ".png",
     b"\xff\xd8\xff": ".jpg",
     b"GIF8": ".gif",
@@ -38,7 +38,7 @@ _BEGINNINGS = {
 def read_hugging_face(paths: Sequence[Path], options: Options) -> Source:
     """Read one saved `Dataset` or `DatasetDict` per version.
 
-    An image that is not embedded is looked for below `options.images`, or else below the dataset's folder.
+    Images that are not embedded are searched below `options.images`, by default the folder of the dataset.
     """
     check_paths(paths)
     versions, left_out = version_names(paths), LeftOut()
@@ -65,33 +65,33 @@ def read_hugging_face(paths: Sequence[Path], options: Options) -> Source:
 
 
 def _splits(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, Path]]:
-    """The datasets in a folder: itself, or, of a `DatasetDict`, one for each split."""
+    """Yield the datasets in a folder: the folder itself or, for a `DatasetDict`, one per split."""
     if not (path / "dataset_dict.json").is_file():
         yield "", path
         return
     listed = path / "dataset_dict.json"
-    for name in entry(listed, "it", read_json(listed, _LARGEST_JSON), "splits", list):
+    for name in entry(listed, "", read_json(listed, _LARGEST_JSON), "splits", list):
         split = SPLITS_BY_NAME.get(name.lower()) if isinstance(name, str) else None
         if split is None:
-            left_out.add("a split that is none of train, validation and test", f"{version}: {short(name)}")
+            left_out.add("a split other than train, validation and test", f"{version}: {short(name)}")
         else:
             yield split, path / name
 
 
 def _rows(folder: Path, options: Options) -> Iterator[tuple[Any, str | Fault]]:
-    """The image, as it is stored, and the label of every row."""
+    """Yield the image, as it is stored, and the label of every row."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     info = folder / "dataset_info.json"
     content = read_json(info, _LARGEST_JSON) if info.is_file() else None
     features = content.get("features") if isinstance(content, Mapping) else None
     if not isinstance(features, Mapping):
-        raise LecoError(f"{folder}: is no dataset of `save_to_disk`: there is no dataset_info.json with features")
-    image = _column(folder, features, options.path_column, "Image", PATHS, "--path-column")
-    label = _column(folder, features, options.label_column, "ClassLabel", LABELS, "--label-column")
+        raise LecoError(f"{folder}: was not written by `save_to_disk`: no dataset_info.json with features")
+    image = _column(folder, features, options.path_column, "Image", common=PATHS, option="--path-column")
+    label = _column(folder, features, options.label_column, "ClassLabel", common=LABELS, option="--label-column")
     names = features[label].get("names") if isinstance(features[label], Mapping) else None
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise LecoError(f"{info}: the names of {label!r} must be a list of texts, not {short(names)}")
+        raise LecoError(f"{info}: the names of {label!r} must be a list of strings, not {short(names)}")
     for file in _data_files(folder):
         try:
             for batch in _batches(file):
@@ -103,11 +103,11 @@ def _rows(folder: Path, options: Options) -> Iterator[tuple[Any, str | Fault]]:
                     yield stored.as_py(), _label(value, names)
         except (pa.ArrowException, OSError) as error:
             problem = printable(first_line(error))
-            raise LecoError(f"{file}: is not a file of Arrow: {problem}") from None
+            raise LecoError(f"{file}: not a valid Arrow file: {problem}") from None
 
 
 def _batches(file: Path) -> Iterator[Any]:
-    """The record batches of a file in Arrow's streaming format, which `datasets` writes, or in its file format."""
+    """Yield the record batches of a file in Arrow's streaming format, which `datasets` writes, or file format."""
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as source:
@@ -120,52 +120,52 @@ def _batches(file: Path) -> Iterator[Any]:
 
 
 def _column(
-    folder: Path, features: Mapping[str, Any], asked: str | None, kind: str, usual: Sequence[str], option: str
+    folder: Path, features: Mapping[str, Any], chosen: str | None, kind: str, *, common: Sequence[str], option: str
 ) -> str:
-    """The column that was asked for, the only one of a kind, or the first with a usual name."""
-    if asked is not None:
-        if asked not in features:
-            raise LecoError(f"{folder}: has no column {asked!r}{nearest(asked, features)}")
-        return asked
+    """Return the chosen column, the only one of a type, or the first with a common name."""
+    if chosen is not None:
+        if chosen not in features:
+            raise LecoError(f"{folder}: has no column {chosen!r}{nearest(chosen, features)}")
+        return chosen
     of_kind = [name for name, spec in features.items() if isinstance(spec, Mapping) and spec.get("_type") == kind]
     if len(of_kind) == 1:
         return of_kind[0]
-    if found := next((name for name in usual if name in (of_kind or features)), None):
+    if found := next((name for name in common if name in (of_kind or features)), None):
         return found
-    what = f"several columns are of the type {kind}" if of_kind else f"no column is of the type {kind}"
-    raise LecoError(f"{folder}: {what}; say {option}{nearest('', of_kind or features)}")
+    what = f"several columns of type {kind}" if of_kind else f"no column of type {kind}"
+    raise LecoError(f"{folder}: {what}; choose one with {option}{nearest('', of_kind or features)}")
 
 
 def _data_files(folder: Path) -> list[Path]:
     state = folder / "state.json"
     content = read_json(state, _LARGEST_JSON)
-    files = entry(state, "it", content, "_data_files", list)
+    files = entry(state, "", content, "_data_files", list)
     if content.get("_indices_data_files"):
-        raise LecoError(f"{state}: the dataset has a mapping of indices; save it anew with `flatten_indices()`")
+        raise LecoError(f"{state}: the dataset has an indices mapping; save it again after `flatten_indices()`")
     names = [entry(state, f"_data_files[{number}]", file, "filename", str) for number, file in enumerate(files)]
-    there = {path.name for path in folder.iterdir() if path.is_file()}
+    existing = {path.name for path in folder.iterdir() if path.is_file()}
     for name in names:
-        if name not in there:  # so that no path leads elsewhere
+        if name not in existing:  # so that no path leads elsewhere
             raise LecoError(f"{state}: {short(name)} is not a file in {folder}")
     return [folder / name for name in names]
 
 
 def _label(value: object, names: list[str] | None) -> str | Fault:
-    """The class of a stored label: a text, or the number of one of the names; -1 and null mean that there is none."""
+    """Return the class of a stored label: a string, or the index of a name; -1 and null mean no label."""
     if value is None or (names is not None and value == -1):
         return ""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int) or (names is not None and not 0 <= value < len(names)):
-        return Fault("bad label", "a label that is neither a text nor the number of a class")
+        return Fault("bad label", "a label that is neither a string nor a class index")
     return names[value].strip() if names is not None else str(value)
 
 
 def _file(stored: object, folder: Path, finder: Finder) -> tuple[Path, str] | Fault:
-    """The folder and the path in it of a stored image; embedded bytes are written down, named after what they are."""
+    """Return the folder of a stored image and its path in it; embedded images are written to files named by content."""
     content, path = (stored.get("bytes"), stored.get("path")) if isinstance(stored, Mapping) else (stored, stored)
     if isinstance(content, bytes) and content:
-        suffix = next((s for beginning, s in _BEGINNINGS.items() if content.startswith(beginning)), "")
+        suffix = next((s for start, s in _SIGNATURES.items() if content.startswith(start)), "")
         if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
             suffix = ".webp"
         if not suffix:

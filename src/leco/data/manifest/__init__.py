@@ -1,1 +1,1 @@
-"""Manifests of own data: tables of files, labels and versions, checked before anything is trained."""
+"""Manifests: tables of files, labels and versions, checked before training."""

@@ -1,31 +1,104 @@
-"""The rows of a manifest as text: CSV, JSONL and Parquet read alike."""
+"""Tables as text: the one reader and writer of CSV, JSONL and Parquet, and what can be wrong with their rows."""
 
 import csv
 import io
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from leco.data.manifest.problems import Fault, Problem
-from leco.errors import LecoError, first_line, nearest
-from leco.io import write_bytes, write_text
+from leco.errors import LecoError, TextError, and_more, first_line, nearest, printable
+from leco.io import from_json, write_bytes, write_text
 
+SUFFIXES = (".csv", ".jsonl", ".parquet")
 COLUMNS = ("image", "features", "label", "mask", "version", "split", "period", "annotator", "time")
 _MOST_COLUMNS = 1_000
+_MOST_SHOWN = 20  # problems
+_AT_ONCE = 1_000  # rows of a Parquet file
+
+DataKind = Literal["images", "features", "masks"]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a file or a value, independent of the rows that name it."""
+
+    kind: str
+    message: str
+    remedy: Callable[[], str] = str  # the end of the message; evaluated only if shown, as it may be slow
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault and the row that has it.
+
+    >>> print(Problem(7, "a.png", "no such file"))
+    row 7: a.png: no such file
+    """
+
+    row: int | None  # as in a spreadsheet: the header of a CSV file is row 1; None for folders
+    file: str
+    message: str
+    kind: str = "bad row"
+    place: int = field(default=-1, repr=False, compare=False)  # index into the columns of the table; -1: not in it
+    remedy: Callable[[], str] = field(default=str, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        where = [] if self.row is None else [f"row {self.row}"]
+        return printable(": ".join([*where, *filter(None, [self.file]), self.message]) + self.remedy())
+
+
+@dataclass
+class Problems:
+    """All problems of one manifest, in the order of the rows."""
+
+    source: Path
+    rows: int = 0  # read
+    dropped: int = 0  # of them, those with a problem
+    found: list[Problem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Add problems, and sort by row."""
+        self.found.extend(problems)
+        self.found.sort(key=lambda problem: -1 if problem.row is None else problem.row)
+
+    @property
+    def places(self) -> set[int]:
+        """Indices of the rows that have a problem."""
+        return {problem.place for problem in self.found if problem.place >= 0}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of problems of each kind, most frequent first."""
+        return dict(Counter(problem.kind for problem in self.found).most_common())
+
+    def __str__(self) -> str:
+        """Return a headline with the counts, then the first problems, one per line."""
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items())
+        total = f"{len(self):,} problem{'s' if len(self) != 1 else ''}"
+        headline = f"{self.source}: {total}{f' ({kinds})' if kinds else ''}"
+        return "\n  ".join([headline, *and_more(self.found, _MOST_SHOWN)])
+
+    def raise_any(self) -> None:
+        """Raise one error for all problems, if there are any."""
+        if self.found:
+            raise LecoError(str(self))
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells by column, "" where there is none, without surrounding blanks."""
+    """Cells by column, stripped of blanks; "" where a cell is empty."""
 
     source: Path
     columns: dict[str, list[str]]
-    rows: tuple[int, ...] | None = None  # their numbers in the file; None where there is no such thing
+    rows: tuple[int, ...] | None = None  # their numbers in the file; None for folders
+    broken: tuple[Problem, ...] = ()  # rows that could not be parsed
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -34,60 +107,42 @@ class Table:
         return self.columns[column] if column in self.columns else [""] * len(self)
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["image", "features"]:
         """The column of the inputs."""
         return "features" if "features" in self.columns else "image"
 
     @property
-    def target(self) -> str:
-        """The column of what was annotated."""
+    def target(self) -> Literal["label", "mask"]:
+        """The column of the annotations."""
         return "mask" if "mask" in self.columns else "label"
 
+    @property
+    def data_kind(self) -> DataKind:
+        """The kind of data: feature vectors, images with masks, or images with labels."""
+        return "features" if self.kind == "features" else "masks" if self.target == "mask" else "images"
+
     def row(self, place: int) -> int | None:
-        """Number of the row at a position, as people count."""
+        """Return the number of the row at an index."""
         return self.rows[place] if self.rows else None
 
     def name(self, place: int) -> str:
-        """How to speak of the row at a position."""
+        """Return what to call the row at an index in a message."""
         return f"row {self.rows[place]}" if self.rows else self[self.kind][place]
 
     def problem(self, place: int, fault: Fault, file: str = "") -> Problem:
-        """Say that the row at a position has a fault, in a file other than its input if one is named."""
+        """Return a fault of the row at an index; `file` is given if the fault is not in the input itself."""
         file = file or self[self.kind][place]
         return Problem(self.row(place), file, fault.message, fault.kind, place, fault.remedy)
 
-
-def write_table(table: Table, path: Path) -> None:
-    """Write all columns as CSV, JSONL or Parquet, whole or not at all."""
-    names = list(table.columns)
-    records = list(zip(*table.columns.values(), strict=True))
-    ending = ending_of(path)
-    if ending == ".csv":
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows([names, *records])
-        write_text(path, text.getvalue())
-    elif ending == ".jsonl":
-        lines = [json.dumps(dict(zip(names, record, strict=True)), ensure_ascii=False) for record in records]
-        write_text(path, "".join(f"{line}\n" for line in lines))
-    else:
-        import pyarrow as pa  # type: ignore[import-untyped]
-        from pyarrow import parquet
-
-        content = io.BytesIO()
-        parquet.write_table(
-            pa.table({name: pa.array(cells, pa.string()) for name, cells in table.columns.items()}), content
-        )
-        write_bytes(path, content.getvalue())
-
-
-def read_table(path: Path) -> tuple[Table, list[Problem]]:
-    """Read all rows; those that cannot be taken apart are returned as problems."""
-    with reading(path) as ending:
-        return {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}[ending](path)
+    def select(self, places: Iterable[int]) -> "Table":
+        """Return some of the rows."""
+        chosen = list(places)
+        columns = {name: [cells[place] for place in chosen] for name, cells in self.columns.items()}
+        return Table(self.source, columns, self.rows and tuple(self.rows[place] for place in chosen), self.broken)
 
 
 def check_columns(table: Table) -> Iterator[Problem]:
-    """What is wrong with the table as a whole, so that looking at its rows makes no sense."""
+    """Yield problems of the table as a whole, which make checking its rows pointless."""
 
     def problem(message: str, kind: str = "missing column") -> Problem:
         return Problem(None, "", message, kind)
@@ -96,176 +151,216 @@ def check_columns(table: Table) -> Iterator[Problem]:
     for column in table.columns:
         if column not in COLUMNS:
             yield problem(f"unknown column {column!r}{nearest(column, COLUMNS)}", "unknown column")
-    for pair, what in ((("image", "features"), "the input"), (("label", "mask"), "the annotation")):
-        if len(given.intersection(pair)) != 1:
-            found = "both columns" if given.issuperset(pair) else "neither a column"
-            link = "and" if given.issuperset(pair) else "nor"
-            yield problem(f"there is {found} {pair[0]!r} {link} {pair[1]!r}; exactly one of them holds {what}")
+    for one, other in (("image", "features"), ("label", "mask")):
+        if (one in given) == (other in given):
+            have = "both columns" if one in given else "neither column"
+            yield problem(f"{have} {one!r} {'and' if one in given else 'nor'} {other!r}; exactly one is needed")
     if {"features", "mask"} <= given:
         yield problem("a column 'mask' needs a column 'image': features have no pixels")
     if "version" not in given:
-        yield problem("there is no column 'version'; it names the ontology version of the label")
+        yield problem("no column 'version'; it names the ontology version of each label")
     if not len(table):
-        yield problem("there are no rows", "no rows")
+        yield problem("the table has no rows", "no rows")
 
 
-def _read_csv(path: Path) -> tuple[Table, list[Problem]]:
-    header, *found = csv_rows(path)
-    good = [row for row in found if not isinstance(row, Problem)]
-    columns = zip(*(cells for _, cells in good), strict=True) if good else [()] * len(header)
-    stripped = ([cell.strip() for cell in column] for column in columns)
-    table = Table(path, dict(zip(header, stripped, strict=True)), tuple(row for row, _ in good))
-    return table, [row for row in found if isinstance(row, Problem)]
+def read_table(path: Path) -> Table:
+    """Read all rows of a table; those that cannot be parsed are `broken`."""
+    with _reading(path) as suffix:
+        if suffix == ".parquet":
+            return _read_parquet(path)
+        return _read_csv(path) if suffix == ".csv" else _read_jsonl(path)
 
 
-def _read_jsonl(path: Path) -> tuple[Table, list[Problem]]:
-    found = list(jsonl_rows(path))
-    good = [row for row in found if not isinstance(row, Problem)]
-    names = dict.fromkeys(name for _, record in good for name in record)
-    if len(names) > _MOST_COLUMNS:
-        raise LecoError(f"{path}: has {len(names):,} different keys; {', '.join(COLUMNS)} are known")
-    columns = {name: [record.get(name, "") for _, record in good] for name in names}
-    return Table(path, columns, tuple(row for row, _ in good)), [row for row in found if isinstance(row, Problem)]
-
-
-def _read_parquet(path: Path) -> tuple[Table, list[Problem]]:
-    with parquet_file(path) as file:
-        content = file.read()
-    names = [name for name in content.column_names if not name.startswith("__index_level_")]  # what pandas adds
-    columns = {name: texts(path, name, content.column(name)) for name in names}
-    return Table(path, columns, tuple(range(1, content.num_rows + 1))), []
-
-
-ENDINGS = (".csv", ".jsonl", ".parquet")
-_AT_ONCE = 1_000  # rows of a Parquet file
-
-
-def stream_cells(path: Path, column: str) -> Iterator[tuple[int, str] | Problem]:
-    """The cells of one column, "" where there is none, with the numbers of their rows; or what is wrong with a row."""
-    with reading(path) as ending:
-        if ending == ".jsonl":
-            for record in jsonl_rows(path):
-                yield record if isinstance(record, Problem) else (record[0], record[1].get(column, ""))
-        elif ending == ".csv":
-            rows = csv_rows(path)
-            place = _place(path, next(rows), column)
+def stream_cells(path: Path, *columns: str) -> Iterator[tuple[int, tuple[str, ...]] | Problem]:
+    """Yield the row number and the cells of some columns of every row, in constant memory; or the row's problem."""
+    with _reading(path) as suffix:
+        if suffix == ".jsonl":
+            for record in _jsonl_rows(path):
+                yield (
+                    record if isinstance(record, Problem) else (record[0], tuple(record[1].get(c, "") for c in columns))
+                )
+        elif suffix == ".csv":
+            rows = _csv_rows(path)
+            places = _places(path, next(rows), columns)
             for row in rows:
-                yield row if isinstance(row, Problem) else (row[0], row[1][place].strip())
+                yield row if isinstance(row, Problem) else (row[0], tuple(row[1][place].strip() for place in places))
         else:
-            yield from _parquet_cells(path, column)
+            yield from _parquet_cells(path, columns)
 
 
-def ending_of(path: Path) -> str:
-    """Which of the formats a file has, or is to have."""
-    if path.suffix.lower() not in ENDINGS:
-        raise LecoError(f"{path}: the ending says which format is meant; valid: {', '.join(ENDINGS)}")
+def read_cells(path: Path, *columns: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield what `stream_cells` does, but raise an error for a broken row."""
+    for cells in stream_cells(path, *columns):
+        if isinstance(cells, Problem):
+            raise LecoError(f"{path}: {cells}")
+        yield cells
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write all columns as CSV, JSONL or Parquet, atomically."""
+    names = list(table.columns)
+    records = zip(*table.columns.values(), strict=True)
+    suffix = table_suffix(path)
+    if suffix == ".csv":
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([names, *records])
+        write_text(path, text.getvalue())
+    elif suffix == ".jsonl":
+        lines = [json.dumps(dict(zip(names, record, strict=True)), ensure_ascii=False) for record in records]
+        write_text(path, "".join(f"{line}\n" for line in lines))
+    else:
+        import pyarrow as pa  # type: ignore[import-untyped]
+        from pyarrow import parquet
+
+        content = io.BytesIO()
+        columns = {name: pa.array(cells, pa.string()) for name, cells in table.columns.items()}
+        parquet.write_table(pa.table(columns), content)
+        write_bytes(path, content.getvalue())
+
+
+def table_suffix(path: Path) -> str:
+    """Return the suffix of a table, in lower case; refuse any other."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise LecoError(f"{path}: unknown table format {path.suffix!r}; valid: {', '.join(SUFFIXES)}")
     return path.suffix.lower()
 
 
+def csv_records(path: Path, errors: str = "strict") -> Iterator[list[str] | LecoError]:
+    """Yield the cells of every record of a CSV file, or an error; `errors` is for undecodable bytes, as of `open`."""
+    with path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
+        reader = csv.reader(file, strict=True)
+        while True:
+            try:
+                yield next(reader)
+            except csv.Error as error:
+                yield LecoError(f"{path}:{reader.line_num}: not valid CSV: {error}")
+            except StopIteration:
+                return
+
+
 @contextmanager
-def reading(path: Path) -> Iterator[str]:
-    """The ending of a file that is there; what cannot be read in it is an error that names it."""
-    ending = ending_of(path)
+def _reading(path: Path) -> Iterator[str]:
+    """Yield the suffix of an existing table; errors while reading it name the file."""
+    suffix = table_suffix(path)
     if not path.is_file():
-        raise LecoError(f"{path}: {'is not an ordinary file' if path.exists() else 'there is no such file'}")
+        raise LecoError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
-        yield ending
+        yield suffix
     except UnicodeDecodeError:
-        raise LecoError(f"{path}: is not UTF-8; save the file as UTF-8") from None
+        raise LecoError(f"{path}: not valid UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def csv_rows(path: Path) -> Iterator[Any]:
-    """The names of the columns, then the number and the cells of every row, or what is wrong with it."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = [name.strip() for name in next(reader, [])]
+def _read_csv(path: Path) -> Table:
+    header, *found = _csv_rows(path)
+    good = [row for row in found if not isinstance(row, Problem)]
+    columns = zip(*(cells for _, cells in good), strict=True) if good else [()] * len(header)
+    stripped = ([cell.strip() for cell in column] for column in columns)
+    broken = tuple(row for row in found if isinstance(row, Problem))
+    return Table(path, dict(zip(header, stripped, strict=True)), tuple(row for row, _ in good), broken)
+
+
+def _csv_rows(path: Path) -> Iterator[Any]:
+    """Yield the column names, then the number and the cells of every row, or its problem."""
+    header: list[str] | None = None
+    for row, cells in enumerate(csv_records(path), start=1):
+        if isinstance(cells, LecoError):
+            raise cells
+        if header is None:
+            header = [name.strip() for name in cells]
             for name, count in Counter(header).items():
                 if count > 1:
-                    raise LecoError(f"{path}: the column {name!r} stands there twice")
+                    raise LecoError(f"{path}: duplicate column {name!r}")
             yield header
-            for row, values in enumerate(reader, start=2):
-                if len(values) == len(header):
-                    yield row, values
-                elif values:  # an empty line is no row
-                    message = f"has {len(values)} cells, but the header names {len(header)}"
-                    yield Problem(row, "", message, "broken row")
-        except csv.Error as error:
-            raise LecoError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
+        elif len(cells) == len(header):
+            yield row, cells
+        elif cells:  # not an empty line
+            yield Problem(row, "", f"has {len(cells)} cells, but the header has {len(header)}", "broken row")
+    if header is None:
+        yield []
 
 
-def jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, str]] | Problem]:
-    """The number and the cells of every row, or what is wrong with it."""
+def _read_jsonl(path: Path) -> Table:
+    found = list(_jsonl_rows(path))
+    good = [row for row in found if not isinstance(row, Problem)]
+    names = dict.fromkeys(name for _, record in good for name in record)
+    if len(names) > _MOST_COLUMNS:
+        raise LecoError(f"{path}: has {len(names):,} different keys; known are {', '.join(COLUMNS)}")
+    columns = {name: [record.get(name, "") for _, record in good] for name in names}
+    broken = tuple(row for row in found if isinstance(row, Problem))
+    return Table(path, columns, tuple(row for row, _ in good), broken)
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[int, dict[str, str]] | Problem]:
+    """Yield the number and the cells of every row, or its problem."""
     with path.open(encoding="utf-8-sig") as file:
         for row, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                yield row, _record(line)
-            except (ValueError, RecursionError) as error:
-                yield Problem(row, "", f"is not a JSON object of texts and numbers: {error}", "broken row")
+                record = from_json(line)
+                if not isinstance(record, dict):
+                    raise ValueError(f"{line.strip()[:40]!r}")
+                yield row, {name: _text(value) for name, value in record.items()}
+            except ValueError as error:
+                reason = error.problem if isinstance(error, TextError) else error
+                yield Problem(row, "", f"is not a JSON object of strings and integers: {reason}", "broken row")
 
 
-def _record(line: str) -> dict[str, str]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            raise ValueError("a key stands there twice")
-        return content
+def _read_parquet(path: Path) -> Table:
+    with _parquet_file(path) as file:
+        content = file.read()
+    names = [name for name in content.column_names if not name.startswith("__index_level_")]  # added by pandas
+    columns = {name: _texts(path, name, content.column(name)) for name in names}
+    return Table(path, columns, tuple(range(1, content.num_rows + 1)))
 
-    record = json.loads(line, object_pairs_hook=unique)
-    if not isinstance(record, dict):
-        raise ValueError(f"{line.strip()[:40]!r}")
-    return {name: _text(value) for name, value in record.items()}
+
+def _parquet_cells(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    with _parquet_file(path) as file:
+        _places(path, file.schema_arrow.names, columns)
+        first = 1
+        for batch in file.iter_batches(_AT_ONCE, columns=list(columns)):
+            cells = (_texts(path, name, batch.column(name)) for name in columns)
+            yield from enumerate(zip(*cells, strict=True), start=first)
+            first += len(batch)
 
 
 @contextmanager
-def parquet_file(path: Path) -> Iterator[Any]:
-    """A Parquet file, of which some rows at a time can be read."""
+def _parquet_file(path: Path) -> Iterator[Any]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
             yield file
+    except LecoError:
+        raise
     except (pa.ArrowException, ValueError) as error:
-        if isinstance(error, LecoError):
-            raise
-        raise LecoError(f"{path}: is not Parquet: {first_line(error)}") from None
+        raise LecoError(f"{path}: not valid Parquet: {first_line(error)}") from None
 
 
-def _parquet_cells(path: Path, column: str) -> Iterator[tuple[int, str]]:
-    with parquet_file(path) as file:
-        _place(path, file.schema_arrow.names, column)
-        first = 1
-        for batch in file.iter_batches(_AT_ONCE, columns=[column]):
-            yield from enumerate(texts(path, column, batch.column(0)), start=first)
-            first += len(batch)
+def _places(path: Path, names: list[str], columns: tuple[str, ...]) -> list[int]:
+    for column in columns:
+        if column not in names:
+            raise LecoError(f"{path}: has no column {column!r}{nearest(column, names)}")
+    return [names.index(column) for column in columns]
 
 
-def _place(path: Path, names: list[str], column: str) -> int:
-    if column not in names:
-        raise LecoError(f"{path}: has no column {column!r}{nearest(column, names)}")
-    return names.index(column)
-
-
-def texts(path: Path, name: str, values: Any) -> list[str]:
-    """The cells of a column of Parquet."""
+def _texts(path: Path, name: str, values: Any) -> list[str]:
     try:
         return [_text(value) for value in values.to_pylist()]
     except (ValueError, OverflowError) as error:
-        raise LecoError(f"{path}: column {name!r}: {error} is neither text nor a whole number") from None
+        raise LecoError(f"{path}: column {name!r}: {error} is neither text nor an integer") from None
 
 
 def _text(value: Any) -> str:
-    """Write a cell the way CSV would have it; a column of numbers with empty cells holds floats and NaN."""
+    """Write a cell as CSV would have it; an integer column with empty cells may hold floats and NaN."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value != value:
         return ""
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not whole or abs(value) >= 10**18:
-        raise ValueError(f"{reprlib.repr(value)}")
+        raise ValueError(reprlib.repr(value))
     return str(int(value))

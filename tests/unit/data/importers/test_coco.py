@@ -60,7 +60,7 @@ def test_images_of_one_category_are_taken_and_the_others_counted(folder):
         "an annotation of a category that is not listed": ["v1: 8"],
         "several categories": ["v1: c.png"],
         "no annotation": ["v1: d.png"],
-        f"there is no such file below {folder / 'photos'}": ["v1: missing.png"],
+        f"no such file below {folder / 'photos'}": ["v1: missing.png"],
         "a class without annotations": ["v1: yak"],
     }
 
@@ -73,7 +73,7 @@ def test_a_file_elsewhere_below_the_folder_is_found_by_its_name(folder):
     }
     assert read(folder, content).samples[-1].path == "sub/b.png"
     draw(folder, "photos/other/b.png")
-    assert "several files have that name" in str(read(folder, content).left_out.items)
+    assert "several files have this name" in str(read(folder, content).left_out.items)
     content["images"] = [{"id": 10, "file_name": "elsewhere/other/b.png"}]
     assert read(folder, content).samples[-1].path == "other/b.png"
 
@@ -85,19 +85,19 @@ def without(key: str, **changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "v2.json: is not COCO's JSON"),
-        ("{", "v2.json:1: this is not JSON"),
-        ("[" * 100_000, "v2.json:1: this is too deep"),
-        (without("images"), "v2.json: it has no 'images'"),
-        (without("", annotations={}), "v2.json: it: 'annotations' must not be a table"),
-        (without("", images=[{"id": 1}]), r"v2.json: images\[0\] has no 'file_name'"),
-        (without("", images=["a.png"]), r"v2.json: images\[0\] must be a table, not 'a.png'"),
-        (without("", images=[{"id": [1], "file_name": "a"}]), r"images\[0\]: 'id' must not be a list"),
-        (without("", categories=[{"id": 1, "name": 3}]), r"categories\[0\]: 'name' must not be 3"),
-        (without("", annotations=[{"image_id": True, "category_id": 1}]), "'image_id' must not be True"),
+        ("[]", "v2.json: is not COCO JSON"),
+        ("{", "v2.json:1: not valid JSON"),
+        ("[" * 100_000, "v2.json:1: not valid JSON: nested too deeply"),
+        (without("images"), "v2.json: has no 'images'"),
+        (without("", annotations={}), "v2.json: 'annotations' has the wrong type: an object"),
+        (without("", images=[{"id": 1}]), r"v2.json: images\[0\]: has no 'file_name'"),
+        (without("", images=["a.png"]), r"v2.json: images\[0\]: must be an object, not 'a.png'"),
+        (without("", images=[{"id": [1], "file_name": "a"}]), r"images\[0\]: 'id' has the wrong type: a list"),
+        (without("", categories=[{"id": 1, "name": 3}]), r"categories\[0\]: 'name' has the wrong type: 3"),
+        (without("", annotations=[{"image_id": True, "category_id": 1}]), "'image_id' has the wrong type: True"),
         (
             without("", categories=[{"id": 1, "name": "dog"}, {"id": 2, "name": "dog"}]),
-            "2 categories are named 'dog'; give them names of their own",
+            "2 categories are named 'dog'; rename all but one",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_splits_are_kept_and_unknown_ones_left_out(tmp_path):
     project.mkdir()
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], Options(project))
     assert [sample.split for sample in found.samples] == ["train", "val", "test", ""]
-    assert found.left_out.items == {"a split that is none of train, validation and test": ["v1: 'extra'"]}
+    assert found.left_out.items == {"a split other than train, validation and test": ["v1: 'extra'"]}
 
 
 def test_images_that_are_not_embedded_are_looked_for(tmp_path):
@@ -62,7 +62,7 @@ def test_images_that_are_not_embedded_are_looked_for(tmp_path):
     options = Options(tmp_path / "project", images=tmp_path / "photos")
     found = read_hugging_face([tmp_path / "v1", tmp_path / "v2"], options)
     assert [(found.root / sample.path).name for sample in found.samples] == ["a.png", "b.png"]
-    assert found.left_out.items == {"there is no such file": ["v1 row 1"]}
+    assert found.left_out.items == {"no such file": ["v1 row 1"]}
 
 
 def test_labels_that_are_none_are_counted(tmp_path):
@@ -79,18 +79,18 @@ def break_state(folder: Path, **changes: object) -> None:
 
 
 BAD = {
-    "no dataset": (lambda f: (f / "dataset_info.json").unlink(), "is no dataset of `save_to_disk`"),
-    "a list": (lambda f: (f / "dataset_info.json").write_text("[]"), "is no dataset of `save_to_disk`"),
-    "no state": (lambda f: (f / "state.json").unlink(), "state.json: there is no such file"),
+    "no dataset": (lambda f: (f / "dataset_info.json").unlink(), "was not written by `save_to_disk`"),
+    "a list": (lambda f: (f / "dataset_info.json").write_text("[]"), "was not written by `save_to_disk`"),
+    "no state": (lambda f: (f / "state.json").unlink(), "state.json: no such file"),
     "a path": (lambda f: break_state(f, _data_files=[{"filename": "../v1/data.arrow"}]), "is not a file in"),
-    "no name": (lambda f: break_state(f, _data_files=[{"file": "x"}]), r"_data_files\[0\] has no 'filename'"),
-    "indices": (lambda f: break_state(f, _indices_data_files=[{"filename": "i"}]), "save it anew with `flatten"),
-    "no arrow": (lambda f: (f / "data-00000-of-00002.arrow").write_bytes(b"x" * 50), "is not a file of Arrow"),
+    "no name": (lambda f: break_state(f, _data_files=[{"file": "x"}]), r"_data_files\[0\]: has no 'filename'"),
+    "indices": (lambda f: break_state(f, _indices_data_files=[{"filename": "i"}]), "save it again after `flatten"),
+    "no arrow": (lambda f: (f / "data-00000-of-00002.arrow").write_bytes(b"x" * 50), "not a valid Arrow file"),
     "cut off": (
         lambda f: (f / "data-00000-of-00002.arrow").write_bytes((f / "data-00000-of-00002.arrow").read_bytes()[:300]),
-        "is not a file of Arrow",
+        "not a valid Arrow file",
     ),
-    "empty": (lambda f: (f / "data-00000-of-00002.arrow").write_bytes(b""), "is not a file of Arrow"),
+    "empty": (lambda f: (f / "data-00000-of-00002.arrow").write_bytes(b""), "not a valid Arrow file"),
     "other columns": (
         lambda f: (f / "dataset_info.json").write_text(
             '{"features": {"image": {"_type": "Image"}, "kind": {"_type": "ClassLabel", "names": ["a"]}}}'
@@ -99,15 +99,18 @@ BAD = {
     ),
     "no label": (
         lambda f: (f / "dataset_info.json").write_text('{"features": {"image": {"_type": "Image"}, "n": {}}}'),
-        "no column is of the type ClassLabel; say --label-column",
+        "no column of type ClassLabel; choose one with --label-column",
     ),
     "names that are none": (
         lambda f: (f / "dataset_info.json").write_text(
             '{"features": {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": [1]}}}'
         ),
-        "the names of 'label' must be a list of texts",
+        "the names of 'label' must be a list of strings",
     ),
-    "wrong splits": (lambda f: (f / "dataset_dict.json").write_text('{"splits": "train"}'), "'splits' must not be"),
+    "wrong splits": (
+        lambda f: (f / "dataset_dict.json").write_text('{"splits": "train"}'),
+        "'splits' has the wrong type",
+    ),
 }
 
 

@@ -34,8 +34,8 @@ def test_columns_can_be_named(tmp_path):
     assert {sample.label for sample in found.samples} == {"dog"}
     for options, message in (
         (Options(tmp_path, path_column="wher"), "has no column 'wher'; did you mean 'where'"),
-        (Options(tmp_path), "no column is named as the paths usually are; say --path-column"),
-        (Options(tmp_path, path_column="label"), "in the same column, 'label'"),
+        (Options(tmp_path), "no column named image, path or the like; choose one with --path-column"),
+        (Options(tmp_path, path_column="label"), "'label' cannot be both the column of paths and the column of labels"),
     ):
         with pytest.raises(LecoError, match=message):
             read_tables(files, options)
@@ -75,16 +75,16 @@ def test_bad_rows_are_counted_and_bad_tables_refused(tmp_path):
     ragged = write(tmp_path / "ragged.csv", "path,label,split", "a.png", "b.png,dog,sometimes", "c.png,dog,test")
     left_out = read_tables([good, ragged], Options(tmp_path)).left_out
     assert len(left_out) == 2
-    assert left_out.items["a split that is none of train, val and test"] == ["ragged.csv row 3: sometimes"]
+    assert left_out.items["a split other than train, val and test"] == ["ragged.csv row 3: sometimes"]
     (tmp_path / "binary.csv").write_bytes(b"path,label\n\xff\xfe,x\n")
     for lines, message in (
-        (["path;label", "a.png;dog"], "the columns are not separated by commas: 'path;label'"),
-        (["path,path", "a,b"], "the column 'path' stands there twice"),
-        ([""], "no column is named as the paths"),
+        (["path;label", "a.png;dog"], "columns are not separated by commas: 'path;label'"),
+        (["path,path", "a,b"], "duplicate column 'path'"),
+        ([""], "no column named image"),
     ):
         with pytest.raises(LecoError, match=message):
             read_tables([good, write(tmp_path / "bad.csv", *lines)], Options(tmp_path))
-    with pytest.raises(LecoError, match="is not UTF-8"):
+    with pytest.raises(LecoError, match="not valid UTF-8"):
         read_tables([good, tmp_path / "binary.csv"], Options(tmp_path))
 
 

@@ -1,0 +1,73 @@
+"""Numbers as text: the same in lists, reports of every format, and figures."""
+
+GAP = "–"
+
+
+def with_spread(number: str, std: float | None) -> str:
+    """A mean with its standard deviation, if it has one.
+
+    >>> with_spread("61.2", 0.04), with_spread("61.2", None)
+    ('61.2 ± 0.0', '61.2')
+    """
+    return number if std is None else f"{number} ± {std:.1f}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction in percent, without the sign.
+
+    >>> percent(0.613), percent(None)
+    ('61.3', '–')
+    """
+    return GAP if fraction is None else f"{100 * fraction:.1f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """An interval of fractions in percent.
+
+    >>> interval(0.6, 0.65)
+    '60.0 to 65.0'
+    """
+    return GAP if low is None or high is None else f"{percent(low)} to {percent(high)}"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """A count with its noun.
+
+    >>> plural(1, "stage"), plural(1200, "stage")
+    ('1 stage', '1,200 stages')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def duration(seconds: float) -> str:
+    """A time in a suitable unit.
+
+    >>> duration(42), duration(150), duration(9000)
+    ('42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def age(seconds: float) -> str:
+    """A time ago, in its largest unit.
+
+    >>> age(30), age(7200), age(200_000)
+    ('30 s', '2 h', '2 d')
+    """
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+def size(count: int) -> str:
+    """Bytes in a suitable unit.
+
+    >>> size(900), size(153_976), size(11_401_212)
+    ('0.9 kB', '154 kB', '11.4 MB')
+    """
+    power = min(4, max(1, (len(str(count)) - 1) // 3))
+    value, unit = count / 1_000**power, ("kB", "MB", "GB", "TB")[power - 1]
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"

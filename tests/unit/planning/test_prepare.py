@@ -1,0 +1,76 @@
+"""Measurements are repeatable, resumed where they stopped, and never touch the test split."""
+
+import pytest
+import torch
+from tests.unit.planning.conftest import prepared
+
+from leco import LecoError
+from leco.planning import heads
+from leco.planning.heads import Head
+from leco.planning.plan import make_plan
+from leco.planning.strategies import Costs
+
+
+def test_the_same_seed_gives_the_same_plan_and_nothing_is_fitted_twice(own, monkeypatch):
+    first = make_plan(prepared(own), 40, Costs(1.0, 0.4), "x")
+    assert make_plan(prepared(own, own / "elsewhere"), 40, Costs(1.0, 0.4), "x") == first
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(Head, "predict", refuse)
+    assert make_plan(prepared(own), 40, Costs(1.0, 0.4), "x") == first
+
+
+def test_a_plan_that_was_stopped_goes_on_where_it_was(own, monkeypatch):
+    whole = make_plan(prepared(own, own / "whole"), 40, Costs(), "x")
+    fit, calls = heads.fit_head, []
+
+    def stop_at_15(*arguments: object) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+        return fit(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(heads, "fit_head", stop_at_15)
+    with pytest.raises(KeyboardInterrupt):
+        prepared(own)
+    assert make_plan(prepared(own), 40, Costs(), "x") == whole
+    assert len(calls) == 4 + 5 * 6 + 1  # priors, points of five draws, and the one that was cut short
+
+
+def test_asked_to_stop_it_stops_after_the_fit_at_hand(own):
+    asked = iter([False, True])
+    with pytest.raises(KeyboardInterrupt):
+        prepared(own, stop=lambda: next(asked))
+    assert len(list((own / "runs" / "plans").rglob("0-*.json"))) == 2
+
+
+def test_the_test_split_is_never_read(own):
+    before = make_plan(prepared(own, own / "a"), 40, Costs(), "x")
+    text = (own / "labels.csv").read_text()
+    without = [line for line in text.splitlines() if not line.endswith("test")]
+    (own / "labels.csv").write_text("\n".join(without) + "\n")
+    assert make_plan(prepared(own, own / "b"), 40, Costs(), "x") == before
+
+
+def test_a_plan_is_the_same_whatever_is_wrong_with_the_test_split(own):
+    before = make_plan(prepared(own, own / "a", tested=False), 40, Costs(), "x")
+    lines = (own / "labels.csv").read_text().splitlines()
+    broken = [
+        line if not line.endswith("test") else f"gone{number}.npy,none,v2,test" for number, line in enumerate(lines)
+    ]
+    (own / "labels.csv").write_text("\n".join(broken) + "\n")
+    after = prepared(own, own / "a", tested=False)
+    assert make_plan(after, 40, Costs(), "x") == before
+    assert len(list((own / "a" / "plans").iterdir())) == 1  # what was measured is found again
+    with pytest.raises(LecoError, match="60 unknown label, 60 missing file"):
+        prepared(own, own / "a")
+
+
+def test_too_few_labels_are_refused(own):
+    lines = (own / "labels.csv").read_text().splitlines()
+    kept = [line for number, line in enumerate(lines) if ",v2,train" not in line or number < 9]
+    (own / "labels.csv").write_text("\n".join(kept) + "\n")
+    with pytest.raises(LecoError, match="a learning curve needs at least 10"):
+        prepared(own)
