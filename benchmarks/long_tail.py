@@ -68,7 +68,9 @@ def write_project(cub: Benchmark, seed: int, folder: Path) -> None:
     (folder / "features").mkdir(parents=True)
     (folder / "ontology.json").write_text(json.dumps(cub.ontology.to_dict()))
     data = "{manifest: labels.csv, ontology: ontology.json}"
-    (folder / "experiment.yaml").write_text(f"data: {data}\ntraining: {{batches: {{steps: 250}}}}\n")  # as cub-leco's small budget
+    (folder / "experiment.yaml").write_text(
+        f"data: {data}\ntraining: {{batches: {{steps: 250}}}}\n"
+    )  # as cub-leco's small budget
     split, newest = cub.split(seed), cub.ontology.newest.name
     learned = {vector(cub, index).tobytes() for period in split.periods for index in period.train.tolist()}
     with (folder / "labels.csv").open("w", newline="") as file:

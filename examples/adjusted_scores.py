@@ -1,9 +1,9 @@
-"""What logit adjustment makes of stored segmentation models of the last period, at several strengths.
+"""Adjust the logits of stored segmentation models of the last period, at several strengths.
 
     python examples/adjusted_scores.py runs camvid-leco --data DIR
 
-As `training.finish.adjust` does it, but after the fact: nothing is trained, and frames are predicted once for all strengths.
-For each model, the strength that is best on validation is tested. One line a model, then means over seeds.
+As `training.finish.adjust` does it, but after training: frames are predicted once for all strengths. For each model,
+the strength that is best on validation is tested. Prints one line per model, then means over seeds.
 """
 
 import statistics
@@ -30,10 +30,10 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     gains: dict[tuple[str, str], list[float]] = {}
     for name, stage, judge, network in stored_models(options):
-        material = judge.material
-        counts = newest_counts(stage, material)
-        validation = score(judge, network, material.pool, judge.held_out.indices, counts)
-        test = score(judge, network, material.test, material.tested(stage.period), counts)
+        periods = judge.periods
+        counts = newest_counts(stage, periods)
+        validation = score(judge, network, periods.pool, judge.held_out.indices, counts)
+        test = score(judge, network, periods.test, periods.tested(stage.period), counts)
         for metric, strength, before, after in chosen(validation, test):
             print(f"seed {stage.seed} {name}: test {metric} {before:.1f}, with {strength} {after:.1f}", flush=True)
             gains.setdefault((name, metric), []).append(after - before)
@@ -44,7 +44,7 @@ def main() -> None:
 
 def score(judge: Judge, network: nn.Module, samples: Samples, indices: Tensor, counts: Tensor) -> Scored:
     """The scores of a model at every strength."""
-    newest = judge.material.until(judge.period).newest
+    newest = judge.periods.until(judge.period).newest
     frequencies = log_frequencies(counts)[:, None, None]
     matrices = {strength: torch.zeros(len(newest), len(newest) + 1).long() for strength in STRENGTHS}
     for ids in indices.split(8):  # type: ignore[no-untyped-call]
@@ -54,13 +54,13 @@ def score(judge: Judge, network: nn.Module, samples: Samples, indices: Tensor, c
             matrix += confusion((log_probs - strength * frequencies).argmax(dim=1), true, len(newest))
     found: Scored = {}
     for strength, matrix in matrices.items():
-        s = scores(matrix, newest.handles).of(judge.material.evaluated)
+        s = scores(matrix, newest.handles).of(judge.periods.evaluated)
         found |= {(strength, "miou"): 100 * s.miou, (strength, "macc"): 100 * s.macc}
     return found
 
 
 def chosen(validation: Scored, test: Scored) -> Iterator[tuple[str, float, float, float]]:
-    """For each metric, the strength that is best on validation, and what is tested without and with it."""
+    """For each metric, the strength that is best on validation, and the test scores without and with it."""
     for metric in METRICS:
         best = max(STRENGTHS, key=lambda strength: validation[strength, metric])
         yield metric, best, test[0, metric], test[best, metric]

@@ -1,4 +1,4 @@
-"""CIFAR-100 as folders of PNG files in two versions, as own data may look: docs/tutorial goes on from there.
+"""CIFAR-100 as folders of PNG files in two versions, as your own data may look; docs/tutorial continues from there.
 
     python examples/cifar_in_two_versions.py DATA PHOTOS --images 60
 
@@ -19,7 +19,7 @@ from PIL import Image
 from leco.data.benchmarks import load
 from leco.data.samples import Samples
 
-# The groups of v1 are CIFAR's superclasses; some are put together, and most have simpler names.
+# The classes of v1 are CIFAR's superclasses; some are merged, and most have simpler names.
 GROUPS = {
     "food_containers": "tableware",
     "household_electrical_devices": "household_things",
@@ -39,7 +39,7 @@ AGAIN = 4  # images of each class of CIFAR that are labelled in both versions
 
 
 def write(data: Path, photos: Path, images: int) -> None:
-    """Of every class of CIFAR-100, `images` for each version to train with; others to validate and to test with."""
+    """Write `images` of every class of CIFAR-100 for each version to train on, and others to validate and test on."""
     benchmark = load("cifar-leco-1k", data)
     fine, coarse = benchmark.ontology["classes"], benchmark.ontology["superclasses"]
     parents = benchmark.ontology.transition("classes", "superclasses").parents
@@ -63,7 +63,7 @@ def write(data: Path, photos: Path, images: int) -> None:
 
 
 def _by_class(samples: Samples) -> list[torch.Tensor]:
-    """The samples of every class, by their numbers."""
+    """The indices of the samples of every class."""
     labels = samples.labels["classes"].read(torch.arange(len(samples)))
     return [torch.nonzero(labels == index)[:, 0] for index in range(int(labels.max()) + 1)]
 

@@ -1,8 +1,8 @@
-"""What several stages of segmentation make of the same test frames, as one picture: predictions only, no frame.
+"""Draw the predictions of several segmentation models for the same test frames, as one picture without the frames.
 
     python examples/predicted_maps.py runs camvid-leco --data DIR -o maps.png
 
-Of each complete stage of the last period and one seed in `runs`, one row; a frame is a column.
+One row for each complete stage of the last period and one seed in `runs`; one column for each frame.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from leco.data.pictures import contact_sheet, palette
 
 @torch.no_grad()
 def main() -> None:
-    """Find the stages, let each predict, put the maps together."""
+    """Find the stages, predict with each, and draw."""
     parser = arguments(__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--frames", type=int, default=5)
@@ -23,11 +23,11 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name, stage, judge, network in stored_models(options, options.seed):
-        material = judge.material
-        tested = material.tested(stage.period)
+        periods = judge.periods
+        tested = periods.tested(stage.period)
         chosen = tested[torch.linspace(0, len(tested) - 1, options.frames).long()]
-        predicted = judge.predict(network, material.test.inputs.read(chosen), chosen, material.test).argmax(dim=1)
-        colours = palette(len(material.until(stage.period).newest))[predicted]
+        predicted = judge.predict(network, periods.test.inputs.read(chosen), chosen, periods.test).argmax(dim=1)
+        colours = palette(len(periods.until(stage.period).newest))[predicted]
         rows.append((name, colours.permute(0, 3, 1, 2)))
         print(name)
     contact_sheet(sorted(rows, key=lambda row: row[0])).save(options.output)

@@ -1,10 +1,10 @@
-"""Serve a model that `leco export` wrote: onnxruntime, numpy and Pillow are enough; leco and torch are not needed.
+"""Serve a model that `leco export` wrote, with onnxruntime, numpy and Pillow; leco and torch are not needed.
 
     python examples/serve_onnx.py model.onnx 8080
     curl --data-binary @photo.jpg 'http://localhost:8080/?version=v1&top=3'
 
-A model of features takes a JSON list of numbers instead of an image. Everything else is in the file: what is done to
-inputs, the versions, and the names of their classes. For a demonstration; put a real server in front of the internet.
+A model for feature vectors takes a JSON list of numbers instead of an image. Everything else is in the file: the
+preprocessing, the versions and the names of their classes. This is a demonstration, not a server for the internet.
 """
 
 import io
@@ -24,7 +24,7 @@ LARGEST = 20_000_000  # bytes of a request
 
 @dataclass(frozen=True)
 class Model:
-    """A session, and what its file says about it."""
+    """A session, and the metadata of its file."""
 
     session: Any
     task: str
@@ -50,7 +50,7 @@ class Model:
 
 
 def read_image(content: bytes, model: Model) -> np.ndarray:
-    """An image as the model takes it: upright, its middle square, in [0, 1]."""
+    """Decode an image as the model takes it: upright, its middle, in [0, 1]."""
     channels, height, width = model.shape
     with Image.open(io.BytesIO(content)) as image:
         upright = ImageOps.exif_transpose(image).convert("RGB")
@@ -63,18 +63,18 @@ def read_image(content: bytes, model: Model) -> np.ndarray:
 
 
 def answer(model: Model, content: bytes, version: str | None = None, top: int = 1) -> dict[str, Any]:
-    """The likeliest classes of a version, the newest if none is named; "" where an older one has no name for it."""
+    """Return the likeliest classes of a version, the newest by default; "" for a class that it does not have."""
     version = version or list(model.classes)[-1]
     if version not in model.outputs:
-        raise ValueError(f"{version!r} is no version; there are {', '.join(model.outputs)}")
+        raise ValueError(f"{version!r} is not one of the versions {', '.join(model.outputs)}")
     if model.task == "segmentation":
-        raise ValueError("this server answers with classes, not with maps")
+        raise ValueError("this server does not predict masks")
     sample = np.array(json.loads(content)) if model.task == "features" else read_image(content, model)
     if sample.shape != model.shape:
         raise ValueError(f"the model takes {model.shape}, not {sample.shape}")
     (probabilities,) = model.session.run([model.outputs[version]], {"input": sample[None].astype(np.float32)})
     labels, values = model.classes[version], probabilities[0]
-    if version != list(model.classes)[-1]:  # an older version may have no name for what it is
+    if version != list(model.classes)[-1]:  # a newer class may not exist in an older version
         labels, values = [*labels, ""], np.append(values, max(0.0, 1 - values.sum()))
     best = np.argsort(-values, kind="stable")[:top]
     found = [{"label": labels[i], "probability": float(values[i])} for i in best]
@@ -82,7 +82,7 @@ def answer(model: Model, content: bytes, version: str | None = None, top: int = 
 
 
 def handler(model: Model) -> type[BaseHTTPRequestHandler]:
-    """What a server does with requests: POST an image, get JSON."""
+    """Return a request handler: POST an image, get JSON."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -90,11 +90,11 @@ def handler(model: Model) -> type[BaseHTTPRequestHandler]:
             try:
                 length = int(self.headers.get("Content-Length", 0))
                 if not 0 < length <= LARGEST:
-                    raise ValueError(f"1 to {LARGEST} bytes are taken, not {length}")
+                    raise ValueError(f"a request must have 1 to {LARGEST} bytes, not {length}")
                 content = self.rfile.read(length)
                 found = answer(model, content, wanted.get("version"), max(1, int(wanted.get("top", 1))))
                 self._reply(200, found)
-            except Exception as error:  # whatever an image or a query may cause is the client's to mend
+            except Exception as error:  # whatever an image or a query may cause is the client's to fix
                 self._reply(400, {"error": str(error)})
 
         def _reply(self, code: int, content: dict[str, Any]) -> None:

@@ -5,19 +5,19 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from leco.experiments.run import build_network
 from safetensors.torch import load_file
 from torch import nn
 
-from leco.experiments.train import periods_of
 from leco.devices import make_fabric
 from leco.evaluation.evaluate import Judge
 from leco.experiments.experiment import experiment
+from leco.experiments.run import build_network
 from leco.experiments.stages import Stage, plan
+from leco.experiments.train import periods_of
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """What every such script is told: the store, and the benchmark whose models it is about."""
+    """The arguments that all scripts share: the store, and the benchmark of its models."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("benchmark")
@@ -37,12 +37,12 @@ def stored_models(
             continue
         changes = {name: config[name] for name in ("method", "strategy", "annotation", "head_start", "seed")}
         wanted = experiment(options.benchmark, changes | {"budget": options.budget}, {})
-        material = periods_of(wanted, options.data)
-        stage = plan(wanted, material).periods[-1][0]
-        held_out = material.annotated(stage.period, stage.annotation).validation
-        judge = Judge(material, stage.period, held_out, make_fabric("cpu"), stage.training.segmentation.window)
+        periods = periods_of(wanted, options.data)
+        stage = plan(wanted, periods).periods[-1][0]
+        held_out = periods.annotated(stage.period, stage.annotation).validation
+        judge = Judge(periods, stage.period, held_out, make_fabric("cpu"), stage.training.segmentation.window)
         # By its folder, not by the name of the stage: an older leco, with fewer settings, may have named it otherwise.
-        network = build_network(stage, material, pretrained=False)
+        network = build_network(stage, periods)
         network.load_state_dict(load_file(path.with_name("model.safetensors")))
         name = stage.annotation if stage.annotation != "label-new" else str(stage.method)
         yield name, stage, judge, network.eval()

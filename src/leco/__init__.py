@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from leco.estimator import LecoClassifier
     from leco.experiments.train import train
     from leco.methods.method import Method
-    from leco.model.model import Evaluation, Model, load
+    from leco.model.evaluation import Evaluation
+    from leco.model.model import Model, load
     from leco.model.predictions import Predictions
     from leco.ontology.changes import Change
     from leco.ontology.evidence import Evidence
@@ -46,7 +47,7 @@ __all__ = [
 _HOMES = {
     "Change": "leco.ontology.changes",
     "Dataset": "leco.dataset.dataset",
-    "Evaluation": "leco.model.model",
+    "Evaluation": "leco.model.evaluation",
     "Evidence": "leco.ontology.evidence",
     "LecoClassifier": "leco.estimator",
     "LecoError": "leco.errors",

@@ -284,7 +284,7 @@ BAD_CAMVID = {
     "a list": (["a"], "needs lists of frames"),
     "a way out": ({"train": ["../../x"], "val": ["a"]}, "needs lists of frames"),
     "the same frame twice": ({"train": ["a"], "val": ["a"]}, "a frame stands there twice"),
-    "not JSON": (None, r"split\.json:1: this is not JSON"),
+    "not JSON": (None, r"split\.json:1: not valid JSON"),
 }
 
 

@@ -26,7 +26,7 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     runs = tmp_path / "runs"
     first = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
     assert first.returncode == 0, first.stderr
-    assert "4 experiments (2 cells): 10 stages needed, 6 distinct, 0 there, 6 to train" in first.stdout
+    assert "4 experiments (2 cells): 10 stages needed, 6 distinct, 0 done, 6 to train" in first.stdout
     assert "6 trainings in" in first.stdout
     assert len(stages(runs)) == 6
     more = grid(
@@ -42,7 +42,7 @@ def test_a_head_start_makes_other_stages_but_of_the_first_period(tmp_path):
     call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
     settings = ["--set", "training.batches.steps=2", "--set", "training.batches.size=8"]
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
-    assert "2 distinct, 2 there" in leco(*call, *settings, cwd=tmp_path).stdout
+    assert "2 distinct, 2 done" in leco(*call, *settings, cwd=tmp_path).stdout
     assert "2 distinct, 1 there" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests import processes
 from tests.commands import leco
 
-from leco.data.benchmarks import mapillary
+from leco.data.benchmarks import BENCHMARKS, mapillary
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -21,9 +21,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 @pytest.fixture
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for owner, name in ((mapillary, "_LONGER_EDGE"), (registry, "NAMES")):
-        value = getattr(owner, name)
-        monkeypatch.setattr(owner, name, dict(value) if isinstance(value, dict) else value)  # to be put back
+    monkeypatch.setattr(mapillary, "_LONGER_EDGE", mapillary._LONGER_EDGE)  # to be put back
+    monkeypatch.setattr(BENCHMARKS, "_entries", dict(BENCHMARKS._entries))
     processes.shrink_vistas()
     torch.set_num_threads(1)
     return vistas_root

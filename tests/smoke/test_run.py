@@ -34,7 +34,7 @@ def test_a_run_trains_every_stage_once_and_shares_it(tmp_path):
     assert first.stdout.count("to do") == 3  # TP0, the teacher, the student
     stages = {path.name for path in (tmp_path / "runs" / "stages").iterdir()}
     second = leco_run("digits-leco", "--method", "ce", *SHORT, cwd=tmp_path)  # the teacher is this very run
-    assert second.stdout.count("  there  ") == 2
+    assert second.stdout.count("  done   ") == 2
     assert {path.name for path in (tmp_path / "runs" / "stages").iterdir()} == stages
     assert list((tmp_path / "runs" / "partial").iterdir()) == []
 
@@ -128,7 +128,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped and saved; the same command goes on from the last checkpoint" in errors
+    assert "stopped and saved; the same command continues from the last checkpoint" in errors
     assert list(stopped.glob("partial/*/checkpoint-a.safetensors"))
     for runs in (whole, stopped):
         assert leco_run(*arguments, "--runs", runs).returncode == 0
@@ -159,13 +159,16 @@ BAD = {
         "'lpl+st-hrd' is not a method; did you mean 'lpl+st-hard'?",
     ),
     "unknown setting": (["digits-leco", "--set", "training.stesp=5"], "did you mean 'training.batches.steps'?"),
-    "half a setting": (["digits-leco", "--set", "training.batches.steps"], "say KEY=VALUE"),
+    "half a setting": (["digits-leco", "--set", "training.batches.steps"], "use KEY=VALUE"),
     "senseless value": (
         ["digits-leco", "--set", "training.batches.steps=0"],
         "training.batches.steps: Input should be greater than",
     ),
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
-    "unknown budget": (["cub-leco", "--budget", "huge"], "budget: 'huge' is none; valid: 'paper', 'small'"),
+    "unknown budget": (
+        ["cub-leco", "--budget", "huge"],
+        "budget: 'huge' is not one that cub-leco has settings for; use paper or small",
+    ),
     "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is no device; did you mean 'cpu'?"),
     "unknown precision": (
         ["digits-leco", "--set", "training.network.precision=16-mixed"],
@@ -175,12 +178,12 @@ BAD = {
         ["digits-leco", "--set", "training.optimiser.nesterov=true", "--set", "training.optimiser.momentum=0"],
         "nesterov needs a momentum above 0",
     ),
-    "odd batch": (["digits-leco", "--set", "training.batches.size=7"], "batch_size must be even"),
-    "no such file": (["nowhere.yaml"], "nowhere.yaml: there is no such file"),
+    "odd batch": (["digits-leco", "--set", "training.batches.size=7"], "training.batches.size must be even"),
+    "no such file": (["nowhere.yaml"], "nowhere.yaml: no such file"),
     "bad seed": (["digits-leco", "--seed", "-1"], "seed: Input should be greater than or equal to 0, not -1"),
     "images for features": (
         ["digits-leco", "--set", "training.network.backbone=resnet1"],
-        "'resnet1' is no backbone; did you mean",
+        "'resnet1' is not a backbone; did you mean",
     ),
 }
 

@@ -104,7 +104,7 @@ def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     from leco.experiments.store import Store
     from leco.experiments.train import periods_of
 
-    changed = {f"training.{key}": value for key, value in settings.items()}
+    changed = {f"training.{key.replace('__', '.')}": value for key, value in settings.items()}
     wanted = experiment(str(folder / "experiment.yaml"), {}, changed)
     periods, store = periods_of(wanted, folder), Store(folder / "runs")
     stages = plan(wanted, periods).stages
@@ -131,7 +131,7 @@ def test_own_features_need_no_settings(tmp_path):
     np.save(tmp_path / "data" / "x.npy", chance.normal(size=(60, 8)) + 3 * (-1) ** np.arange(60)[:, None])
     labels = ["a,v1," if n < 20 else f"{'bc'[n % 2]},v2,{'test' if n >= 40 else ''}" for n in range(60)]
     write_project(tmp_path, "features,label,version,split", [f"x.npy#{n},{label}" for n, label in enumerate(labels)])
-    *_, newest = trained(tmp_path / "project", steps="30")
+    *_, newest = trained(tmp_path / "project", batches__steps="30")
     assert newest["test"]["v2"]["macc"] > 0.95
 
 
@@ -145,6 +145,6 @@ def test_own_masks_need_no_settings_either(tmp_path):
         Image.fromarray(fine if n > 4 else fine * 0).save(tmp_path / "data" / f"m{n}.png")
         rows.append(f"{n}.png,m{n}.png,{'v2' if n > 4 else 'v1'},{'test' if n > 9 else 'train'}")
     write_project(tmp_path, "image,mask,version,split", rows)
-    *_, newest = trained(tmp_path / "project", steps="3", evaluate_every="3", batch_size="4")
+    *_, newest = trained(tmp_path / "project", batches__steps="3", batches__evaluate_every="3", batches__size="4")
     assert newest["metric"] == "miou"
     assert 0 <= newest["test"]["v2"]["miou"] <= 1

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from leco.experiments.recipes import defaults
 from PIL import Image
 
 from leco import LecoError
@@ -14,7 +13,7 @@ from leco.data.batches import Steps
 from leco.data.benchmarks import BENCHMARKS, mapillary
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
-from leco.experiments.experiment import Training, experiment
+from leco.experiments.experiment import experiment
 from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
@@ -105,8 +104,8 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"training.pseudo_labels.balance": "true"}, "pixels cannot be balanced"),
-        ({"training.finish.head": "gaussian"}, "gaussian heads are for classification, not for pixels"),
+        ({"training.pseudo_labels.balance": "true"}, "balance: is for classification, not segmentation"),
+        ({"training.finish.head": "gaussian"}, "gaussian heads are for classification, not segmentation"),
     ],
 )
 def test_what_pixels_cannot_have_is_said_before_anything_is_trained(vistas, setting, message):
@@ -161,13 +160,15 @@ def test_photometric_views_leave_pixels_in_place():
 
 
 def test_the_recipe_is_the_appendixs():
-    paper = Training(**defaults("mapillary-leco-2.5k", "segmentation", "paper"))
-    assert (paper.model, paper.pretrained, paper.batch_size, paper.weight_decay) == ("hrnet_w48", True, 16, 5e-4)
-    assert (paper.learning_rate, paper.finetune_learning_rate, paper.schedule) == ((0.03,), (0.003,), "poly")
-    assert (paper.crop, paper.base_size, paper.scale, paper.window) == (720, 2_200, (0.5, 2.1), 720)
-    assert paper.steps == 1_600 * 2_500 // 16 == 800 * 5_000 // 16
-    assert not paper.coarse_on_new
-    assert Training(**defaults("mapillary-leco-9k", "segmentation", "paper")).steps == 1_600 * 9_000 // 16
+    paper = experiment("mapillary-leco-2.5k", {}, {}).training
+    network, optimiser, batches, crops = paper.network, paper.optimiser, paper.batches, paper.segmentation
+    assert (network.backbone, network.pretrained) == ("hrnet_w48", True)
+    assert (optimiser.learning_rate, optimiser.finetune_learning_rate) == ((0.03,), (0.003,))
+    assert (optimiser.schedule, optimiser.weight_decay, batches.size) == ("poly", 5e-4, 16)
+    assert (crops.crop, crops.base_size, crops.scale, crops.window) == (720, 2_200, (0.5, 2.1), 720)
+    assert batches.steps == 1_600 * 2_500 // 16 == 800 * 5_000 // 16
+    assert not paper.history.coarse_on_new
+    assert experiment("mapillary-leco-9k", {}, {}).training.batches.steps == 1_600 * 9_000 // 16
 
 
 @pytest.mark.data
@@ -179,7 +180,7 @@ def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path
     )
     periods, store = periods_of(wanted, data_root), Store(tmp_path)
     stages = plan(wanted, periods)
-    assert [stage.training.learning_rate for stage in stages.stages] == [(0.05,), (0.02,)]
+    assert [stage.training.learning_rate for stage in stages.stages] == [0.05, 0.02]
     for stage in stages.stages:
         run_stage(stage, periods, store, Machine("cpu"))
     result = store.require(stages.periods[-1][0].fingerprint)

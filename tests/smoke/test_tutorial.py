@@ -28,7 +28,7 @@ def test_the_tutorial_works_as_it_is_written(cifar_root, tmp_path, monkeypatch):
     (tmp_path / "data").symlink_to(cifar_root)
     page = ROOT / "docs" / "tutorial" / "own-images.md"
     said = follow(page, tmp_path, FEWER, lambda command: "data fetch" not in command)  # nothing is fetched in tests
-    assert "1 to be explained" in said["leco init second --from-images photos/v1 photos/v2"]
+    assert "1 open" in said["leco init second --from-images photos/v1 photos/v2"]
     changes = said["leco ontology diff second/ontology.yaml v1 v2"]
     assert "17 split, 1 merged, 1 renamed, 1 added" in changes
     for kind, old, new in (

@@ -1,4 +1,4 @@
-"""`leco bundle`, `leco upgrade` and `leco export`: models on their way into production."""
+"""`leco bundle`, `leco upgrade` and `leco export`: prepare models for production."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,14 @@ _Folder = Annotated[
 
 def bundle(
     runs: Annotated[
-        str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs, of what was trained.")
+        str, typer.Argument(metavar="RUNS", help="Folder of trained stages, or an address such as s3://bucket/runs.")
     ],
     stage: Annotated[
         str, typer.Argument(metavar="FINGERPRINT", help="A stage of `leco runs`; a unique prefix is enough.")
     ],
     output: _Folder,
 ) -> None:
-    """Write the model of any stage as a bundle: a folder with everything that is needed to use it."""
+    """Write the model of any stage as a bundle: a folder with everything needed to use it."""
     from leco.experiments.bundles import bundle_stage
     from leco.experiments.remote import Remote, is_url, local_path
     from leco.experiments.store import Store
@@ -58,7 +58,7 @@ def upgrade(
     ],
     output: _Folder,
 ) -> None:
-    """Make a model for a new version: at once as good as before at the old ones, and a start for training."""
+    """Upgrade a model to a new version: as good as before at the old ones, and a start for training."""
     from leco.model.bundle import check_target
     from leco.model.model import load
 
@@ -80,7 +80,7 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write, such as model.onnx.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
 ) -> None:
-    """Write a model as one file that servers run without leco; checked against torch before it is written."""
+    """Write a model as one file that servers run without leco; it is checked against torch first."""
     if output.suffix != ".onnx":
         raise LecoError(f"{output}: the suffix must be .onnx, the only format")
 

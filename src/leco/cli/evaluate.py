@@ -1,4 +1,4 @@
-"""`leco evaluate`: how good a model is on labelled data, at every version, and against another."""
+"""`leco evaluate`: scores of a model on labelled data, at every version, and differences from another model."""
 
 import csv
 import json
@@ -15,7 +15,8 @@ from leco.errors import LecoError, nearest
 if TYPE_CHECKING:
     from leco.evaluation import Scores
     from leco.evaluation.compare import Difference, Overall
-    from leco.model.model import Evaluation, Model, VersionEvaluation
+    from leco.model.evaluation import Evaluation, VersionEvaluation
+    from leco.model.model import Model
 
 _MOST_CLASSES = 40
 SPLITS = ("train", "val", "test", "all")
@@ -27,20 +28,20 @@ def evaluate(
     labels: Annotated[Path, typer.Argument(metavar="LABELS", help="A manifest of labelled samples.")],
     split: Annotated[str, typer.Option(help="train, val, test or all.")] = "test",
     against: Annotated[
-        Path | None, typer.Option(help="Another bundle: what became better, and what worse?", show_default=False)
+        Path | None, typer.Option(help="Another bundle to compare with, class by class.", show_default=False)
     ] = None,
     ontology: Annotated[
         Path | None,
         typer.Option(help="The ontology of the labels, if it has newer versions than the model.", show_default=False),
     ] = None,
     root: Annotated[
-        Path | None, typer.Option(help="Folder that paths are relative to, if not that of the manifest.")
+        Path | None, typer.Option(help="Folder that paths are relative to; the manifest's by default.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each class, instead of tables.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Score a model on labelled samples; those labelled in any version count wherever that says what they are."""
+    """Score a model on labelled samples, at every version that their labels are known in."""
     if split not in SPLITS:
         raise LecoError(f"--split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
 
@@ -81,7 +82,7 @@ def _print_classes(version: str, scores: "Scores", metric: str) -> None:
         for row in rows[:_MOST_CLASSES]
     ]
     print_table([f"class of {version}", "n", "accuracy, %", "IoU, %"], cells, right=(1, 2, 3))
-    _tell_left_out(len(rows), "worst")
+    _print_left_out(len(rows), "worst")
     if scores.absent:
         typer.echo(f"{len(scores.absent):,} classes of {version} do not occur\n")
 
@@ -103,11 +104,11 @@ def _print_differences(version: str, part: "VersionEvaluation", whole: "Overall"
     ]
     headings = [f"class of {version}", "n", "other, %", "this, %", "points", "won", "lost", "p", ""]
     print_table(headings, rows, right=tuple(range(1, 8)))
-    _tell_left_out(len(part.classes), "largest")
+    _print_left_out(len(part.classes), "largest")
     typer.echo(LEGEND + "\n")
 
 
-def _tell_left_out(number: int, which: str) -> None:
+def _print_left_out(number: int, which: str) -> None:
     if number > _MOST_CLASSES:
         typer.echo(f"the {_MOST_CLASSES} {which} of {number:,}; --json and --csv list all\n")
 

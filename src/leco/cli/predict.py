@@ -1,4 +1,4 @@
-"""`leco predict`: what a model says of images, or of feature vectors."""
+"""`leco predict`: classes of images or feature vectors, or masks of images."""
 
 import io
 import sys
@@ -66,7 +66,7 @@ def predict(
 
     model = load(bundle, device=device)
     modality = model.description.modality
-    chosen = model.ontology[version or model.description.newest]
+    chosen = model.ontology[model.description.newest if version is None else version]
     if root is not None and not root.is_dir():
         raise LecoError(f"{root}: no such folder")
     top = min(top, len(chosen))
@@ -96,13 +96,14 @@ def predict(
                 failed, total = failed + len(problems), total + len(problems) + len(names)
                 tick(total, count)
             if failed == total:
-                raise LecoError("none of the inputs could be read; the problems are listed above")
+                listed = "the problem is" if failed == 1 else f"the {failed:,} problems are"
+                raise LecoError(f"none of the inputs could be read; {listed} listed above")
     if failed:
         raise LecoError(f"{failed:,} of {total:,} inputs could not be read and are left out; they are listed above")
 
 
 def _format_of(output: Path | None) -> str:
-    """The format that an output's ending asks for; the terminal gets CSV."""
+    """The format of an output, by its suffix; CSV on the terminal."""
     ending = ".csv" if output is None else output.suffix.lower()
     if ending[1:] not in _FORMATS:
         raise LecoError(f"{output}: its suffix is not one of {', '.join(_FORMATS)}; change it, or pass --format")
@@ -130,7 +131,7 @@ def _masks(model: "Model", inputs: list[str], root: Path | None, version: str, f
     failed, total = 0, 0
     with progress_bar("predicting") as tick:
         count = _count(model, inputs, root) if sys.stderr.isatty() else None
-        for problem in model.predict_masks(inputs, folder, version=version, root=root):
+        for problem in model.masks(inputs, folder, version=version, root=root):
             total += 1
             if problem is not None:
                 failed += 1
@@ -145,7 +146,7 @@ def _say(problem: str) -> None:
 
 @contextmanager
 def _opened(output: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that appears when all is written."""
+    """Open standard output, or a file that appears when all of it is written."""
     from leco.io import replacing
 
     if output is None:

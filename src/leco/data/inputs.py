@@ -1,4 +1,4 @@
-"""What a model is shown: files read a batch at a time, so that any number of them takes the same memory."""
+"""Inputs to predict: files read one batch at a time, so that memory does not grow with their number."""
 
 import math
 import os
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ _AT_ONCE = 50_000_000  # numbers of a batch
 
 @dataclass(frozen=True, eq=False)
 class InputBatch:
-    """Some samples that could be read, and what is wrong with those that could not."""
+    """Some samples that could be read, and the problems with others."""
 
     names: list[str]
     inputs: Tensor  # (n, c, h, w) uint8 or (n, d) float
@@ -75,7 +76,7 @@ def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoErr
 
 
 def cut(images: Tensor, shape: Sequence[int]) -> Tensor:
-    """The middle of square images (n, 3, side, side), grey if the shape has one channel: (n, c, h, w) uint8."""
+    """Cut the middle out of square images (n, c, side, side), as grey if the shape has one channel: uint8."""
     channels, height, width = shape
     top, left = (images.shape[2] - height) // 2, (images.shape[3] - width) // 2
     middle = images[:, :, top : top + height, left : left + width]
@@ -83,7 +84,7 @@ def cut(images: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[Given | LecoError]:
-    """The images that are named: by themselves, or by a manifest with a column `image`."""
+    """Yield the images among files, folders and patterns, and those of manifests with a column `image`."""
     for argument in arguments:
         if _is_table(Path(argument)):
             yield from _listed(Path(argument), "image", root)
@@ -96,9 +97,9 @@ def _is_table(path: Path) -> bool:
 
 
 def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
-    """The files that a manifest names, below the root or its own folder.
+    """Yield the files that a manifest names, below the root or its own folder.
 
-    A file counts once, whatever labels it has, unless very many others come in between: memory does not grow.
+    A file that is repeated counts once, unless very many others come in between, so that memory does not grow.
     """
     folder = root or path.parent
     nothing = True
@@ -132,6 +133,7 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
 
 
 def vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> Iterator[InputBatch]:
+    """Read all vectors of files, folders, patterns and manifests, some at a time."""
     for argument in arguments:
         path = Path(argument)
         if _is_table(path) and _is_manifest(path):
@@ -149,7 +151,7 @@ def vector_batches(arguments: Sequence[str], width: int, root: Path | None) -> I
 
 
 def _is_manifest(path: Path) -> bool:
-    """Whether a table names features; a CSV may also hold the numbers themselves."""
+    """Return whether a table refers to features; a CSV may also hold the numbers themselves."""
     if path.suffix.lower() != ".csv":
         return True
     with path.open("rb") as file:
@@ -158,7 +160,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _referred(path: Path, width: int, root: Path | None) -> Iterator[InputBatch]:
-    """The vectors that a manifest names."""
+    """Read the vectors that a manifest refers to."""
     files, folder = _listed(path, "features", root), root or path.parent
     while some := list(islice(files, 512)):
         problems = [str(found) for found in some if isinstance(found, LecoError)]
@@ -171,8 +173,56 @@ def _referred(path: Path, width: int, root: Path | None) -> Iterator[InputBatch]
 
 
 def _finite(names: list[str], block: NDArray[np.float32]) -> InputBatch:
-    """Keep the vectors whose numbers are numbers."""
+    """Keep the vectors without NaN and infinity."""
     finite = [bool(row.all()) for row in np.isfinite(block)]
     problems = [f"{name}: holds NaN or infinity" for name, good in zip(names, finite, strict=True) if not good]
     kept = [name for name, good in zip(names, finite, strict=True) if good]
     return InputBatch(kept, torch.from_numpy(block[finite]), problems)
+
+
+def array_batches(inputs: Any, shape: Sequence[int], side: int | None, *, size: int) -> Iterator[InputBatch]:
+    """Cut an array of feature vectors, or of images, into batches; samples are named by their numbers."""
+    array = _as_images(inputs, shape, side) if len(shape) == 3 else _as_vectors(inputs, shape)
+    size = at_once(shape, size)
+    for start in range(0, len(array), size):
+        part = array[start : start + size]
+        yield InputBatch([str(number) for number in range(start, start + len(part))], part)
+
+
+def _as_vectors(inputs: Any, shape: Sequence[int]) -> Tensor:
+    """(n, d) float."""
+    wanted = f"feature vectors (n, {', '.join(map(str, shape))})"
+    vectors = _as_tensor(inputs, wanted)
+    if tuple(vectors.shape[1:]) != tuple(shape):
+        raise LecoError(f"inputs: must be paths, or {wanted}, not of shape {tuple(vectors.shape)}")
+    finite = vectors.float().isfinite().flatten(start_dim=1).all(dim=1)
+    if not finite.all():
+        raise LecoError(f"inputs: row {int(finite.int().argmin())} holds NaN or infinity")
+    return vectors.float()
+
+
+def _as_images(inputs: Any, shape: Sequence[int], side: int | None) -> Tensor:
+    """Images (n, height, width, channels) as the network takes them: (n, c, h, w) uint8."""
+    channels, height, width = shape
+    wanted = f"uint8 images (n, {height}, {width}, {channels})"
+    images = _as_tensor(inputs, wanted)
+    fits = images.ndim == 4 and images.dtype == torch.uint8 and images.shape[3] in (1, 3)
+    if not fits or tuple(images.shape[1:3]) not in ((height, width), (side, side)):
+        kind = str(images.dtype).removeprefix("torch.")
+        raise LecoError(f"inputs: must be paths, or {wanted}, not {kind} of shape {tuple(images.shape)}")
+    images = images.permute(0, 3, 1, 2)
+    if images.shape[1] < channels:  # grey, as three equal colours
+        images = images.expand(-1, channels, -1, -1)
+    return cut(images, shape)
+
+
+def _as_tensor(inputs: Any, wanted: str) -> Tensor:
+    if isinstance(inputs, Tensor):
+        return inputs
+    try:
+        array = np.require(inputs, requirements=["C", "W"])  # torch warns of arrays that are read-only
+    except ValueError:
+        raise LecoError(f"inputs: must be paths, or {wanted}, but the rows differ in length") from None
+    if array.dtype.kind not in "bfiu":
+        raise LecoError(f"inputs: must be paths, or {wanted}, not {type(inputs).__name__}")
+    return torch.from_numpy(array)

@@ -1,7 +1,7 @@
-"""How far a model's confidence can be trusted: what it was sure of on validation, and how often it was right.
+"""Confidence on validation samples, and how often the predictions were right.
 
-An answer backs off: of the versions whose likeliest class reaches a threshold, the newest is answered with; if none
-does, the one that is surest. The accuracy of such answers is that of the same procedure on the validation samples.
+A prediction backs off: of the versions whose likeliest class reaches a threshold, it is the newest; if none does, it
+is the one with the likeliest class. Its accuracy is that of the same procedure on the validation samples.
 """
 
 from bisect import bisect_right
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 10_000  # validation samples that are kept of each version
 UNITS = 10_000  # of confidence
-_FEWEST = 50  # answers that an accuracy is measured on, if there are so many
+_FEWEST = 50  # answers that an accuracy is measured on, if that many exist
 _KNOWN = {"1": 1, "0": 0}
 
 
 class Record(BaseModel):
-    """How sure the model was of each validation sample, and whether it was right; the samples of all versions match."""
+    """Confidence on each validation sample, and whether the answer was right; all versions have the same samples."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,13 +48,13 @@ class Record(BaseModel):
 
 
 def likeliest(probs_nc: "Tensor", ontology: "Ontology", version: str) -> "tuple[Tensor, Tensor]":
-    """The likeliest class of a version, and its probability, from probabilities over the newest classes."""
+    """Return the probability and index of the likeliest class of a version, from those of the newest classes."""
     confidence, index = ontology.transition(ontology.newest.name, version).project(probs_nc).max(dim=1)
     return confidence, index
 
 
 def spread(indices: "Tensor") -> "Tensor":
-    """As many of some samples as are kept, evenly chosen."""
+    """Choose at most `MOST_RECORDS` samples, evenly spread."""
     import torch
 
     if len(indices) <= MOST_RECORDS:
@@ -63,7 +63,7 @@ def spread(indices: "Tensor") -> "Tensor":
 
 
 def record(confidence: "Tensor", answers: "Tensor", true: "Tensor") -> Record:
-    """Write down answers, as compactly as is useful; only what has no known label (-1) is neither right nor wrong."""
+    """Record answers compactly; those without a known label (-1) are neither right nor wrong."""
     right = (answers == true).long().masked_fill(true == NO_LABEL, -1)
     marks = {1: "1", 0: "0", -1: "-"}
     levels = (confidence.double() * UNITS).floor().clamp(0, UNITS).long()
@@ -74,20 +74,20 @@ def record(confidence: "Tensor", answers: "Tensor", true: "Tensor") -> Record:
 
 @dataclass(frozen=True)
 class Held:
-    """How often answers like one held on validation."""
+    """The accuracy of similar answers on validation."""
 
     accuracy: float
     count: int
 
 
 def level_of(confidences: Sequence[float], threshold: float) -> tuple[int, bool]:
-    """The version to answer with, given the confidence at each (oldest first), and whether it reaches the threshold.
+    """Choose a version, given the confidence at each (oldest first); return whether it reaches the threshold.
 
     >>> level_of([0.95, 0.8], 0.9)
     (0, True)
     >>> level_of([0.6, 0.5], 0.9)
     (0, False)
-    >>> level_of([0.08, 0.85], 0.9)  # what is likely here had no name in the older version
+    >>> level_of([0.08, 0.85], 0.9)  # the likely class does not exist in the older version
     (1, False)
     """
     for level in range(len(confidences) - 1, -1, -1):
@@ -112,7 +112,7 @@ class Reliability:
         self.tables = {key: _table(sorted(answers)) for key, answers in groups.items()}
 
     def of(self, level: int, reached: bool, confidence: float) -> Held | None:
-        """How often answers of this level, and about this sure, were right; None if there were none."""
+        """Accuracy of answers of this level and about this confidence; None if there were none."""
         if (level, reached) not in self.tables:
             return None
         edges, held = self.tables[level, reached]
@@ -120,7 +120,7 @@ class Reliability:
 
 
 def _table(answers: Sequence[tuple[float, int]]) -> tuple[list[float], list[Held]]:
-    """Answers, sorted by confidence, in groups of at least fifty: where each begins, and how often it was right."""
+    """Group answers, sorted by confidence, by at least fifty; return the lowest confidence and the accuracy of each."""
     number = max(1, len(answers) // _FEWEST)
     bounds = [round(part * len(answers) / number) for part in range(number + 1)]
     parts = [answers[start:stop] for start, stop in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Whether one model is better than another, class by class, or only seems to be."""
+"""Paired tests of whether one model is better than another, class by class and on the mean."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ Verdict = Literal["gain", "regression", "no difference shown"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One class: what two models score, and how many samples only one of them had right.
+    """One class: the scores of two models, and the number of samples that only one of them had right.
 
-    In segmentation, on how many images one had more of the class's pixels right; that says nothing of pixels called so
-    wrongly, so the IoU must have changed to the same side. `p` is of McNemar's exact test (a sign
-    test), corrected for the number of classes (Benjamini and Hochberg); without that, one in twenty classes that did
-    not change would seem to have.
+    In segmentation, the number of images on which one had more of the class's pixels right; that ignores false
+    positives, so the IoU must have changed in the same direction. `p` is of McNemar's exact test (a sign test),
+    corrected for the number of classes (Benjamini and Hochberg); without that, one in twenty classes that did not
+    change would seem to have.
     """
 
     name: str
@@ -51,20 +51,20 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said."""
+        """The outcome of the test."""
         if not self.is_shown:
             return "no difference shown"
         return "gain" if self.won > self.lost else "regression"
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is more than chance would give."""
+        """Whether the difference is significant."""
         return self.p < LEVEL and (self.won - self.lost) * self.gain > 0
 
 
 @dataclass(frozen=True)
 class Overall:
-    """The mean over all classes: what two models score, and the 95 % interval of the difference."""
+    """The mean over all classes: the scores of two models, and the 95 % interval of the difference."""
 
     support: int
     before: float
@@ -81,7 +81,7 @@ class Overall:
 
     @property
     def verdict(self) -> Verdict:
-        """What can be said."""
+        """The outcome of the test."""
         if self.low > _ROUNDING:
             return "gain"
         return "regression" if self.high < -_ROUNDING else "no difference shown"
@@ -90,7 +90,7 @@ class Overall:
 def compare(
     judged: "Judged", version: Version, mine: Scores, other: Scores, metric: str
 ) -> tuple[Overall, list[Difference]]:
-    """The difference of the mean over classes, and that of every class that occurs, the largest first."""
+    """Return the difference of the mean over classes, and that of every class that occurs, the largest first."""
     from scipy import stats
 
     counts = judged.better[version.name].tolist()
@@ -123,14 +123,14 @@ Kind = tuple[tuple[int, ...], tuple[int, ...]]  # places that are not zero, and 
 
 
 class Pairs:
-    """What two models made of the same samples. Samples that do not differ in it are kept once, and counted."""
+    """Counts of two models on the same samples; samples with the same counts are stored once."""
 
     def __init__(self) -> None:
         self.times: Counter[Kind] = Counter()
         self.shape: tuple[int, ...] = ()
 
     def add(self, first: Tensor, second: Tensor) -> None:
-        """Take in some samples: by class, how much there is, how much is right (and how much is called so)."""
+        """Add samples: by class, the number of true elements, of correct ones (and of predicted ones)."""
         for both in np.stack([first.numpy(), second.numpy()], axis=1):  # (2, 2 or 3, c)
             self.shape = both.shape
             places = np.flatnonzero(both)
@@ -138,7 +138,7 @@ class Pairs:
                 self.times[tuple(places.tolist()), tuple(both.flat[places].tolist())] += 1
 
     def interval(self, chosen: Sequence[Sequence[int]]) -> tuple[float, float]:
-        """The 95 % interval of what the first model scores above the second, each over some classes."""
+        """Return the 95 % bootstrap interval of the first model's score minus the second's, each over some classes."""
         if not self.times:
             return np.nan, np.nan
         times = np.array(list(self.times.values()))
@@ -164,7 +164,7 @@ class Pairs:
 
 
 def _mean(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over the classes that occur of accuracy, or of IoU if it is known what was called a class."""
+    """Mean over the classes that occur of accuracy, or of IoU if predicted elements are counted, too."""
     support, right, *called = np.moveaxis(sums, 1, 0)
     whole = support + called[0] - right if called else support
     occurs = support > 0

@@ -41,9 +41,9 @@ def confusion(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
 
 
 def at_version(matrix: Tensor, transition: Transition) -> Tensor:
-    """The confusion matrix that the same predictions have in `transition.old`: every label is given its old name.
+    """Return the confusion matrix of the same predictions in `transition.old`.
 
-    True classes that have no old name are left out; predicted ones count as naming no class.
+    True classes that do not exist there are left out; predicted ones count as no class.
     """
     check_shape(matrix, len(transition.new))
     matrix = matrix.long()
@@ -56,10 +56,10 @@ def at_version(matrix: Tensor, transition: Transition) -> Tensor:
 
 
 def predict_at(probs_nc: Tensor, transition: Transition) -> Tensor:
-    """Likeliest class of the older version, from probabilities over the newer: ``argmax(probs @ P)``.
+    """Return the likeliest class of the older version, from probabilities over the newer: ``argmax(probs @ P)``.
 
     Better than renaming the likeliest new class: three breeds at 0.2 each say `dog`, though one cat has 0.4. Where
-    classes that have no old name are likelier, together, than any that has one, the answer is -1.
+    classes that do not exist there are likelier, together, than any that does, it is -1.
     """
     projected = transition.project(probs_nc)
     best, index = projected.max(dim=1)
@@ -73,35 +73,37 @@ def check_shape(matrix: Tensor, num_classes: int) -> None:
         raise LecoError(f"a confusion matrix of shape {tuple(matrix.shape)} does not fit {num_classes} classes")
 
 
-NAMELESS = -2  # the sample's class had no name in that version: whatever is answered there is wrong
+NAMELESS = -2  # the sample's class did not exist in that version: every prediction there is wrong
 
 
 def known_labels(given: Mapping[str, Tensor], ontology: Ontology) -> dict[str, Tensor]:
-    """The labels at every version: given there, or else what follows from the next newer one that says it.
+    """Return the labels at every version: those given, or else those that follow from the next newer ones.
 
-    A label follows only where the class can have had no other: of a class that was merged, nobody knows which of its
-    origins a sample was (-1). `NAMELESS` where the class was brand-new later.
+    A label follows only where it is certain: a sample of a merged class may have been of any of its origins (-1). It
+    is `NAMELESS` where the class was brand-new later.
     """
     found: dict[str, Tensor] = {}
     for position, version in enumerate(ontology.versions):
         for newer in ontology.versions[position:]:
             if newer.name in given:
                 labels = given[newer.name].long()
-                told = labels if newer is version else _told(ontology.transition(newer.name, version.name))[labels]
-                known = found.get(version.name, torch.full_like(told, NO_LABEL))
-                found[version.name] = torch.where(known == NO_LABEL, told, known)
+                certain = (
+                    labels if newer is version else _certain(ontology.transition(newer.name, version.name))[labels]
+                )
+                known = found.get(version.name, torch.full_like(certain, NO_LABEL))
+                found[version.name] = torch.where(known == NO_LABEL, certain, known)
     return found
 
 
 def without_nameless(labels: Tensor) -> Tensor:
-    """Labels for a confusion matrix, which has no row for classes without a name."""
+    """Replace `NAMELESS` by -1: a confusion matrix has no row for classes that did not exist."""
     return labels.clamp(min=NO_LABEL)
 
 
-def _told(transition: Transition) -> Tensor:
-    """For every class of the newer version, its one label in the older; the last, which -1 finds, is no label."""
+def _certain(transition: Transition) -> Tensor:
+    """For every class of the newer version, its one label in the older; -1 indexes the last, which is no label."""
     counts = np.diff(transition.sparse.indptr)
-    whole = transition.sparse.sum(axis=1) > 1 - 1e-6  # else a part of the class had no name
-    told = np.where((counts == 1) & whole, transition.parents, NO_LABEL)
-    told[counts == 0] = NAMELESS
-    return torch.from_numpy(np.append(told, NO_LABEL))
+    whole = transition.sparse.sum(axis=1) > 1 - 1e-6  # else a part of the class did not exist
+    labels = np.where((counts == 1) & whole, transition.parents, NO_LABEL)
+    labels[counts == 0] = NAMELESS
+    return torch.from_numpy(np.append(labels, NO_LABEL))

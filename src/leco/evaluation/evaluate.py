@@ -1,4 +1,4 @@
-"""The one evaluator: networks at work, and how good they are at the newest version and at every older one."""
+"""The evaluator: predictions of networks, and their scores at the newest version and every older one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class NotFiniteError(LecoError):
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """A network at work: raw inputs to probabilities of its newest classes."""
+    """A network with its preprocessing: raw inputs to probabilities of its newest classes."""
 
     network: nn.Module
     modality: Modality
@@ -49,7 +49,7 @@ class Predictor:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model that is judged, and the samples as it sees them."""
+    """A model to score, and the samples at its input size."""
 
     ontology: Ontology  # until the version that it is for
     samples: Samples
@@ -58,7 +58,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Confusion matrices by version; and, of two models, how often each was better, by true class and in all."""
+    """Confusion matrices by version; for two models, also how often each was better, by true class and in all."""
 
     matrices: tuple[dict[str, Tensor], ...]  # of each model: (c, c + 1)
     better: dict[str, Tensor] = field(default_factory=dict)  # by shared version: (c + 1, 2), the last row of all
@@ -77,9 +77,9 @@ class Judged:
 def judge(
     models: Sequence[Candidate], indices: Tensor, ontology: Ontology, *, batch_size: int, metric: str = "macc"
 ) -> Iterator[Judged]:
-    """Score one or two models on samples; yield after every batch, the last time the result of all.
+    """Score one or two models on samples; yield the result so far after every batch.
 
-    A sample counts at every version that it has a label of, or that surely follows from a label of a newer one. Older
+    A sample counts at every version that it has a label of, or for which one follows from a label of a newer one. Older
     versions are predicted by adding up the probabilities of the classes that came from one class.
     """
     histories = [model.ontology for model in models]
@@ -112,13 +112,13 @@ def judge(
 
 
 def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
-    """The labels of some samples at every version, as far as they are known."""
+    """Return the labels of some samples at every version, as far as they are known."""
     given = {v.name: samples.labels[v.name].read(ids) for v in ontology.versions if v.name in samples.labels}
     return known_labels(given, ontology)
 
 
 def tally(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
-    """For each sample (n, …), how many of its elements are of each class, are right, are called so: (n, 3, c)."""
+    """Count the elements of each sample (n, ...) by class: true, correct and predicted ones, (n, 3, c)."""
     n = len(true)
     known = true != NO_LABEL
     first = num_classes * torch.arange(n).view(-1, *[1] * (true.dim() - 1)).expand_as(true)[known]
@@ -129,22 +129,22 @@ def tally(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
 
 
 def hits(counts: Tensor) -> Tensor:
-    """For each sample of `tally`, the share of its elements of each class, and of all, that is right: (n, c + 1).
+    """Return, for each sample of `tally`, the share of correct elements of each class, and of all: (n, c + 1).
 
-    NaN where a sample has nothing of a class; of a sample with one label, that is all but its own.
+    NaN where a sample has no element of a class.
     """
     total, good = torch.cat([counts, counts.sum(dim=2, keepdim=True)], dim=2).double()[:, :2].unbind(dim=1)
     return good / total  # 0 / 0 is NaN
 
 
 def wins(first: Tensor, second: Tensor) -> Tensor:
-    """Number of samples that each of two models was better at, by class and in all: (c + 1, 2)."""
+    """Return the number of samples that each of two models was better at, by class and in all: (c + 1, 2)."""
     return torch.stack([(first > second).sum(dim=0), (second > first).sum(dim=0)], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """Scores networks of one period; of several processes, each looks at its share of the samples."""
+    """Score networks of one period; each of several processes evaluates its share of the samples."""
 
     periods: Periods
     period: int
@@ -154,11 +154,11 @@ class Judge:
 
     @property
     def has_validation(self) -> bool:
-        """Whether there are samples to choose a model by."""
+        """Whether any samples are held out to choose a model by."""
         return len(self.held_out.indices) > 0
 
     def score(self, network: nn.Module) -> float:
-        """The score that models are chosen by, on validation, at the period's version: mAcc, or mIoU in segmentation."""
+        """Return the score that models are chosen by: the modality's metric on validation, at the period's version."""
         found = self.validation(network)
         assert found is not None
         return float(getattr(found[self.periods.versions[self.period]], self.periods.modality.metric))
@@ -221,7 +221,7 @@ class Judge:
 
 
 def as_record(found: Mapping[str, Scores] | None) -> dict[str, object] | None:
-    """Scores by version as a file holds them."""
+    """Return scores by version as JSON files hold them."""
     if found is None:
         return None
     return {

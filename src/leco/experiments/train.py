@@ -92,6 +92,7 @@ def train(
     >>> model = leco.train(data, method="lpl", batches={"steps": 20}, store=tempfile.mkdtemp(), progress=False)
     >>> model.scores["test"]["v2"].macc > 0.2
     True
+
     """
     parts = {
         **{"network": network, "optimiser": optimiser, "average": average, "batches": batches},

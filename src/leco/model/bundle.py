@@ -1,12 +1,12 @@
-"""A bundle: a folder that holds a model and all that is needed to use it, and nothing that could be executed.
+"""A bundle: a folder that holds a model and everything that is needed to use it, but nothing executable.
 
 | file | holds |
 |---|---|
-| `bundle.json` | what the model takes, answers and comes from (`description.py`) |
+| `bundle.json` | the inputs, predictions and origin of the model (`description.py`) |
 | `ontology.yaml` | the versions it knows |
 | `model.safetensors` | its weights |
-| `metrics.json` | how good it was on validation and test, at every version |
-| `README.md` | all of this for people (`card.py`) |
+| `metrics.json` | its scores on validation and test, at every version |
+| `README.md` | the model card (`card.py`) |
 """
 
 import hashlib
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 ONTOLOGY, WEIGHTS, CARD = "ontology.yaml", "model.safetensors", "README.md"
 FILES = (DESCRIPTION, ONTOLOGY, WEIGHTS, METRICS, CARD)
-_NEEDED = FILES[:-1]  # people may have changed, or dropped, what is for them
+_NEEDED = FILES[:-1]  # the card is for people, who may edit or delete it
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A bundle that was read and found whole; its weights are read when they are asked for."""
+    """A bundle that was read and checked; its weights are read when they are asked for."""
 
     folder: Path
     description: Description
@@ -57,7 +57,7 @@ class Bundle:
     metrics: Metrics
 
     def network(self) -> AnyNetwork:
-        """The model itself, ready to predict."""
+        """Load the network, ready to predict."""
         path, name = self.folder / WEIGHTS, self.description.model
         return load_network(path, lambda: self.description.build(self.ontology), name)
 
@@ -68,7 +68,7 @@ class Bundle:
 
     @property
     def newest(self) -> str:
-        """The version it answers in."""
+        """The newest version that it predicts in."""
         return self.description.newest
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Bundle:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change with the weights, and with what is done to inputs before them."""
+        """Sixteen hexadecimal digits that change with the weights and the normalisation of inputs."""
         with (self.folder / WEIGHTS).open("rb") as file:
             weights = hashlib.file_digest(file, "sha256").hexdigest()
         inputs = (self.description.mean, self.description.std, self.description.trained)
@@ -84,13 +84,13 @@ class Bundle:
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Read a bundle, looking at nothing outside its folder; what is not as it should be is refused."""
+    """Read and check a bundle, without following links out of its folder."""
     folder = existing_folder(folder)
     if not folder.is_dir():
         raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'there is no such bundle'}")
     _, faults = look(folder, _NEEDED)
     for name, fault in faults.items():
-        raise LecoError(f"{folder}: is no whole bundle: {name}: {fault.message}")
+        raise LecoError(f"{folder}: is not a complete bundle: {name}: {fault.message}")
     description = read_description(folder)
     ontology = load(folder / ONTOLOGY)
     if ontology.fingerprint != description.ontology:
@@ -101,7 +101,7 @@ def read_bundle(folder: Path) -> Bundle:
     if description.versions != tuple(version.name for version in ontology.versions):
         raise LecoError(f"{folder / DESCRIPTION}: does not name the versions of {ONTOLOGY}, in their order")
     if unknown := set(description.evaluated) - set(ontology.newest.handles):
-        raise LecoError(f"{folder / DESCRIPTION}: evaluated: {min(unknown)!r} is no class of {ontology.newest.name}")
+        raise LecoError(f"{folder / DESCRIPTION}: evaluated: {min(unknown)!r} is not a class of {ontology.newest.name}")
     try:
         description.modality.check_bundle(description.model_dump() | {"classes": len(ontology.newest)})
     except ValueError as error:
@@ -110,9 +110,9 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def check_target(target: Path, task: str, source: Path | None = None) -> None:
-    """Refuse to write a bundle where something else is: only one for the same task is replaced, and not its source."""
+    """Refuse to write a bundle over anything but a bundle for the same task, or over the one it was made from."""
     if source is not None and source.resolve() in (target.resolve(), *target.resolve().parents):
-        raise LecoError(f"{target}: is the bundle to start from, which stays as it is; name another folder")
+        raise LecoError(f"{target}: is the bundle to start from, which must not change; choose another folder")
     if target.exists() and not target.is_dir():
         raise LecoError(f"{target}: is a file; a bundle is a folder")
     there = sorted(path.name for path in target.iterdir()) if target.is_dir() else []
@@ -123,10 +123,10 @@ def check_target(target: Path, task: str, source: Path | None = None) -> None:
         other = read_description(target).task
     strangers = [name for name in there if name not in FILES]
     if not other or strangers:
-        what = f"holds {strangers[0]!r}, which is" if strangers else "is"
-        raise LecoError(f"{target}: {what} no bundle, and is left alone; name a new folder")
+        what = f"holds {strangers[0]!r}, which is not part of" if strangers else "exists and is not"
+        raise LecoError(f"{target}: {what} a bundle; choose a new folder")
     if other != task:
-        raise LecoError(f"{target}: holds a bundle for {other}, not {task}; name a new folder")
+        raise LecoError(f"{target}: holds a bundle for {other}, not {task}; choose a new folder")
 
 
 def write_bundle(
@@ -136,7 +136,7 @@ def write_bundle(
     weights: "Mapping[str, Tensor]",
     metrics: Metrics,
 ) -> None:
-    """Write a bundle beside its place, and put it there when it is whole."""
+    """Write a bundle to a temporary folder, and rename it when it is complete."""
     from safetensors.torch import save
 
     check_target(target, description.task)
@@ -159,14 +159,14 @@ def write_bundle(
 
 
 def _put(made: Path, target: Path) -> None:
-    """Rename a folder into its place; what was there is removed when the new one stands.
+    """Rename a folder to its target, and then remove the one that it replaces.
 
-    For a moment, or for good if the process is killed in it, there is none in that place: readers find the old one.
+    If the process is killed between two renames, the target is missing, and readers find the backup.
     """
     old = backup_path(target)
     try:
         if target.exists():
-            _remove(old)  # what another process could not remove, though the new one stood already
+            _remove(old)  # left behind by a process that was killed
             target.rename(old)
         try:
             made.rename(target)
@@ -181,7 +181,7 @@ def _put(made: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a bundle, and nothing that is none of its files."""
+    """Remove a bundle, but no other files."""
     if folder.is_dir():
         try:
             for name in FILES:

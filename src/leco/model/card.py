@@ -1,6 +1,7 @@
-"""The README of a bundle: what a model is, in words, for those who did not train it."""
+"""The model card: the README of a bundle, for people who did not train the model."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from leco.markdown import plain, table
 from leco.model.description import Description, Metrics
@@ -12,7 +13,7 @@ _METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over u
 
 
 def card(description: Description, ontology: Ontology, metrics: Metrics) -> str:
-    """Everything that `bundle.json` and `metrics.json` say, as Markdown."""
+    """Return the contents of `bundle.json` and `metrics.json` as Markdown."""
     lines = [
         f"# {plain(description.name)}: {plain(description.newest)}",
         "",
@@ -30,10 +31,10 @@ def card(description: Description, ontology: Ontology, metrics: Metrics) -> str:
 
 def _answers(description: Description, ontology: Ontology) -> Iterator[str]:
     name, newest = plain(ontology.name), plain(description.newest)
-    yield "## What it answers"
+    yield "## Classes"
     yield ""
-    yield f"The classes of {newest}, the newest version of the ontology *{name}* that it knows; and those of older"
-    yield "versions, whose probabilities are the sums of what became of them."
+    yield f"It predicts the classes of {newest}, the newest version of the ontology *{name}* that it knows, and"
+    yield "those of older versions, each with the summed probabilities of the newest classes that came from it."
     yield ""
     rows = []
     for version in ontology.versions:
@@ -42,9 +43,9 @@ def _answers(description: Description, ontology: Ontology) -> Iterator[str]:
     yield from table(["version", "classes", "number"], 2, rows)
     yield ""
     if description.trained != description.newest:
-        yield f"**It was trained for {plain(description.trained)} and upgraded since**: it tells apart what"
-        yield f"{plain(description.trained)} told apart. Classes that came from one class are equally likely until it"
-        yield f"is trained on labels of {newest} (`leco run experiment.yaml --start` this folder)."
+        yield f"**It was trained for {plain(description.trained)} and upgraded since**: it only distinguishes"
+        yield f"the classes of {plain(description.trained)}. Classes that came from one class are equally likely until"
+        yield f"it is trained on labels of {newest} (`leco run experiment.yaml --start` this folder)."
         yield ""
 
 
@@ -63,20 +64,26 @@ def _labelled(name: str) -> str:
 
 def _training(description: Description) -> Iterator[str]:
     config = description.training
-    settings = config.get("training") if isinstance(config.get("training"), dict) else {}
-    assert isinstance(settings, dict)
+
+    def setting(*names: str) -> Any:
+        found: Any = config
+        for name in ("training", *names):
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+    rates = setting("optimiser", "learning_rate")
     yield "## Training"
     yield ""
     known = {
         "method": config.get("method"),
         "strategy": config.get("strategy"),
         "model": description.model,
-        "steps": settings.get("steps"),
-        "samples a step": settings.get("batch_size"),
-        "learning rate": ", ".join(map(str, settings.get("learning_rate") or [])) or None,
+        "steps": setting("batches", "steps"),
+        "batch size": setting("batches", "size"),
+        "learning rate": ", ".join(map(str, rates)) if isinstance(rates, list | tuple) else rates,
         "seed": config.get("seed"),
-        "head": "Gaussian classes" if settings.get("head") == "gaussian" else None,
-        "logit adjustment": settings.get("adjust") or None,
+        "head": None if setting("finish", "head") == "trained" else setting("finish", "head"),
+        "logit adjustment": setting("finish", "adjust") or None,
     }
     yield from (f"- {name}: {plain(str(value))}" for name, value in known.items() if value is not None)
     yield ""
@@ -93,11 +100,11 @@ def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
             values = ["-" if value is None else f"{100 * value:.1f}" for value in (found.macc, found.miou)]
             rows.append([part, plain(version), *values, f"{found.count:,}"])
     if not rows:
-        yield "It was never evaluated."
+        yield "It has not been evaluated."
         yield ""
         return
     unit = description.modality.unit
-    yield from table(["part", "version", "mAcc, %", "mIoU, %", f"n, {unit}"], 2, rows)
+    yield from table(["split", "version", "mAcc, %", "mIoU, %", f"n, {unit}"], 2, rows)
     yield ""
     if metrics.validation:
         yield f"The step was chosen by {_METRICS[description.metric]} on validation; every class counts the same."
@@ -109,8 +116,8 @@ def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
 def _limits(description: Description, metrics: Metrics) -> Iterator[str]:
     yield "## Limits"
     yield ""
-    yield "- It gives one of its classes to whatever it is shown, also to what is none of them."
-    yield "- Its scores hold for samples like those it was tested with."
+    yield "- It predicts one of its classes for every input, even one that belongs to none of them."
+    yield "- Its scores hold for samples like those of the test set."
     found = (metrics.test or metrics.validation or {}).get(description.newest)
     if found:
         kind = "iou" if description.metric == "miou" else "accuracy"
@@ -139,7 +146,7 @@ def _use(description: Description) -> Iterator[str]:
         yield f"    leco predict . {inputs} -o masks/"
     else:
         yield f"    leco predict . {inputs} --top 3 -o answers.csv"
-        yield f"    leco predict . {inputs} --version {shown}       # what clients of that version understand"
+        yield f"    leco predict . {inputs} --version {shown}       # in the classes of that version"
     yield "    leco evaluate . labels.csv"
     yield "    leco upgrade . --ontology new.yaml -o ../upgraded"
     yield "    leco export . --onnx -o model.onnx"

@@ -1,4 +1,4 @@
-"""`bundle.json`: all that must be known of a model besides its weights and its ontology."""
+"""`bundle.json` and `metrics.json`: what is known of a model besides its weights and its ontology."""
 
 import math
 import os
@@ -26,7 +26,7 @@ _Statistics = tuple[float, ...]
 
 
 class Description(BaseModel):
-    """What a model takes, what it answers, and where it comes from."""
+    """The inputs, predictions and origin of a model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -81,20 +81,20 @@ class Description(BaseModel):
 
     @property
     def newest(self) -> str:
-        """The version whose classes the model tells apart."""
+        """The newest version that the model predicts in."""
         return self.versions[-1]
 
     @property
     def metric(self) -> str:
-        """The score that such models are judged by."""
+        """The score that models of this modality are chosen by."""
         return self.modality.metric
 
     def normaliser(self) -> Normalise:
-        """Inputs, uint8 images or features, to what the network takes, as in training."""
+        """Return the function that normalises uint8 images, or features, as in training."""
         return self.modality.restored_normaliser(self.mean, self.std)
 
     def build(self, ontology: Ontology) -> AnyNetwork:
-        """A network as it is described, with weights of its own."""
+        """Build the network, with newly initialised weights."""
         return self.modality.network(self.model, self.shape, [ontology[name] for name in self.heads])
 
     def write(self) -> str:
@@ -103,12 +103,12 @@ class Description(BaseModel):
 
 
 def backup_path(folder: Path) -> Path:
-    """Where a bundle is while another one takes its place."""
+    """Path of a bundle while another one takes its place."""
     return folder.with_name(f".{folder.name}-replaced")
 
 
 def existing_folder(folder: Path) -> Path:
-    """The folder of a bundle, or, where putting another one there was interrupted, that of the old one."""
+    """Return the folder of a bundle, or of its backup, if replacing it was interrupted."""
     if folder.exists():
         return folder
     aside = backup_path(Path(os.path.realpath(folder)))
@@ -116,7 +116,7 @@ def existing_folder(folder: Path) -> Path:
 
 
 def read_description(folder: Path) -> Description:
-    """Read and check the `bundle.json` of a folder; one message says what is wrong."""
+    """Read and check the `bundle.json` of a folder."""
     path = existing_folder(folder) / DESCRIPTION
     content = read_json(path, _LARGEST_FILE)
     number = content.get("format") if isinstance(content, dict) else None
@@ -138,7 +138,7 @@ _LARGEST_METRICS = 200_000_000
 
 
 def _number_or_none(value: Any) -> Any:
-    """Python writes NaN where nothing was counted; JSON has no such thing."""
+    """Read NaN, which Python writes where nothing was counted, as None."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -146,7 +146,7 @@ _Share = Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_
 
 
 class ClassScore(BaseModel):
-    """One class: how often it was tested, and how well it did."""
+    """Scores of one class."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -157,7 +157,7 @@ class ClassScore(BaseModel):
 
 
 class VersionScores(BaseModel):
-    """All classes of one version."""
+    """Scores of one version."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -168,12 +168,12 @@ class VersionScores(BaseModel):
 
     @property
     def count(self) -> int:
-        """How many samples, or pixels, were tested."""
+        """Number of samples, or pixels, that were tested."""
         return sum(row.support for row in self.per_class)
 
 
 class Metrics(BaseModel):
-    """Scores by version; None where there was nothing to test with."""
+    """Scores by version; None if the split is empty."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

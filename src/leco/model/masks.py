@@ -1,4 +1,4 @@
-"""Label maps that a model made, as images: class indices, with a palette for people."""
+"""Predicted masks as PNG files: class indices, with a palette to look at them."""
 
 import io
 import os
@@ -20,7 +20,7 @@ from leco.data.manifest.table import Fault
 from leco.data.masks import MOST_IN_BYTES, encode_mask
 from leco.data.pictures import palette
 from leco.errors import LecoError
-from leco.evaluation.evaluate import Predictor
+from leco.evaluation.evaluate import NotFiniteError, Predictor
 from leco.io import write_bytes
 from leco.models.dense.trunks import resize
 from leco.ontology.ontology import Ontology
@@ -28,9 +28,9 @@ from leco.ontology.version import NO_LABEL, Version
 
 
 def write_masks(
-    predictor: Predictor, side: int, arguments: Sequence[str], version: str, folder: Path, root: Path | None = None
+    predictor: Predictor, side: int, arguments: Sequence[str], version: str, folder: Path, *, root: Path | None = None
 ) -> Iterator[LecoError | None]:
-    """Write a mask of the size of each image below a folder, under the image's name; yield what went wrong, or None."""
+    """Write the mask of each image to a folder, under the image's name; yield the problem, or None, for each."""
     _check_apart(arguments, root, folder)
     written: set[int] = set()
     for found in image_paths(arguments, root):
@@ -45,6 +45,8 @@ def write_masks(
                 )
             content = mask_of(predictor, side, found.path, version)
             write_bytes(_place(folder, name), content)
+        except NotFiniteError:
+            raise
         except LecoError as error:
             yield error
             continue
@@ -53,11 +55,11 @@ def write_masks(
 
 
 def _place(folder: Path, name: str) -> Path:
-    """Where a mask is written, with the folders it needs; links that somebody put there are not followed."""
+    """Make the folders that a mask needs, and return its path; links inside the folder are not followed."""
     target = folder / name
     inside = Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(folder))
     if target.is_symlink() or not inside:
-        raise LecoError(f"{target}: is, or is below, a link, which is not written through; name another folder")
+        raise LecoError(f"{target}: is, or is below, a link, and links are not followed; choose another folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -66,7 +68,7 @@ def _place(folder: Path, name: str) -> Path:
 
 
 def mask_of(predictor: Predictor, side: int, path: Path, version: str) -> bytes:
-    """The PNG of one image."""
+    """Predict the mask of one image, as PNG."""
     pixels = decode_image(path)
     probs = predictor.probs(channels_first(scaled(pixels, side))[None])
     labels = label_map(probs, predictor.ontology, version, *pixels.shape[:2])
@@ -74,9 +76,9 @@ def mask_of(predictor: Predictor, side: int, path: Path, version: str) -> bytes:
 
 
 def label_map(probs: Tensor, ontology: Ontology, version: str, height: int, width: int) -> Tensor:
-    """The likeliest class of every pixel at a version (h, w), -1 where it has no name there, of probs (1, c, …).
+    """Return the likeliest class of every pixel at a version (h, w), -1 for none, from probabilities (1, c, ...).
 
-    Probabilities are enlarged, not classes, so that edges are smooth; one class at a time, so that memory does not
+    Probabilities are resized, not classes, so that edges are smooth; one class at a time, so that memory does not
     grow with their number.
     """
     projected = ontology.transition(ontology.newest.name, version).project(probs)
@@ -84,14 +86,14 @@ def label_map(probs: Tensor, ontology: Ontology, version: str, height: int, widt
     labels = torch.full(best.shape, NO_LABEL, device=best.device)
     for number, plane in enumerate(projected[0]):
         large = resize(plane[None, None], height, width)[0, 0]
-        # As of `predict_at`: a name wins a tie with none, and the first class one with another.
+        # As in `predict_at`: a class wins a tie with none, and the first class a tie with another.
         wins = (large > best) | ((large == best) & (labels == NO_LABEL))
         best, labels = torch.where(wins, large, best), labels.masked_fill(wins, number)
     return labels.cpu()
 
 
 def encode(labels: NDArray[Any], version: Version) -> bytes:
-    """A label map as PNG: 8 bits and coloured, or 16 bits where there are too many classes for that."""
+    """Encode a label map as PNG: 8 bits with a palette, or 16 bits where there are too many classes for that."""
     file = io.BytesIO()
     image = Image.fromarray(encode_mask(labels, len(version)))
     if len(version) <= MOST_IN_BYTES:
@@ -103,11 +105,11 @@ def encode(labels: NDArray[Any], version: Version) -> bytes:
 
 
 def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> None:
-    """Refuse a folder for masks where one could replace an image, before any is written."""
+    """Refuse a folder where a mask could replace an image, before any is written."""
     place = os.path.realpath(folder)
     sources = [os.path.realpath(argument) for argument in arguments if Path(argument).is_dir()]
     apart = not any(Path(place).is_relative_to(source) for source in sources)
-    there: dict[tuple[int, int], Path] = {}  # files that masks would take the place of
+    there: dict[tuple[int, int], Path] = {}  # files that masks would replace
     for image in _given(arguments, root):
         apart = apart and os.path.realpath(_base(image)) != place
         with suppress(LecoError):
@@ -115,10 +117,10 @@ def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> N
             if target.exists():
                 there[_identity(target)] = target
     if not apart:
-        raise LecoError(f"{folder}: the images are there, and masks could replace them; name another folder")
+        raise LecoError(f"{folder}: the images are there, and masks could replace them; choose another folder")
     for image in _given(arguments, root) if there else ():
         if taken := there.get(_identity(image.path)):
-            raise LecoError(f"{taken}: is one of the images, and a mask would replace it; name another folder")
+            raise LecoError(f"{taken}: is one of the images, and a mask would replace it; choose another folder")
 
 
 def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:
@@ -126,7 +128,7 @@ def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """What makes a file the same under all its names."""
+    """Device and inode: the same for all names of a file."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -137,7 +139,7 @@ def _base(found: Given) -> Path:
 
 
 def _mask_name(name: str) -> str:
-    """Where the mask of an image goes, below the folder of masks and never outside it."""
+    """Path of an image's mask, relative to the folder of masks and never outside it."""
     below = normalise(name)
     if isinstance(below, Fault):
         raise LecoError(f"{name}: {below.message}")

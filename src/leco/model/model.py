@@ -1,8 +1,8 @@
-"""`Model`: a trained model at work. It predicts in any version, is evaluated, upgraded, exported and saved."""
+"""`Model`: a trained model that predicts in any version, and can be evaluated, upgraded, exported and saved."""
 
+import copy
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,31 +12,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from leco.data.inputs import InputBatch, at_once
+from leco.data.inputs import InputBatch, array_batches
 from leco.dataset import Dataset, ManifestDataset
 from leco.devices import make_fabric
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Reliability
-from leco.evaluation.compare import Difference, Overall, compare
-from leco.evaluation.evaluate import Candidate, Judged, NotFiniteError, Predictor, judge
-from leco.evaluation.scores import Scores
+from leco.evaluation.evaluate import NotFiniteError, Predictor
 from leco.io import write_bytes
 from leco.model.bundle import Bundle, read_bundle, write_bundle
 from leco.model.card import card
 from leco.model.description import Description, Metrics, VersionScores
+from leco.model.evaluation import Evaluation, check_comparable, evaluated, longest_ontology
 from leco.model.masks import write_masks
 from leco.model.predictions import Answer, Predictions, backed_off, ranked
 from leco.model.upgrade import upgraded
 from leco.models.network import AnyNetwork
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
-from leco.progress import progress_bar
+from leco.ontology.version import Version
 
 SPLITS = ("train", "val", "test", "all")
 
 
 class Model:
-    """A model for the newest version of an ontology, which answers in every older version, too.
+    """A model for the newest version of an ontology, which predicts in every older version, too.
 
     `leco.train` returns one, and `leco.load` reads one that was saved.
     """
@@ -56,12 +55,12 @@ class Model:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """Names of the versions that the model answers in, oldest first."""
+        """Names of the versions that the model predicts in, oldest first."""
         return self.description.versions
 
     @property
     def scores(self) -> dict[str, Mapping[str, VersionScores]]:
-        """Scores when it was trained, by split (`validation`, `test`) and version: `macc`, `miou` and `per_class`."""
+        """Scores at the end of training, by split (`validation`, `test`) and version: `macc`, `miou`, `per_class`."""
         return {"validation": self._metrics.validation or {}, "test": self._metrics.test or {}}
 
     @property
@@ -71,7 +70,7 @@ class Model:
 
     @cached_property
     def network(self) -> AnyNetwork:
-        """The network, in evaluation mode."""
+        """The network, on the CPU and in evaluation mode."""
         if self._network is not None:
             return self._network
         assert self._bundle is not None
@@ -79,12 +78,10 @@ class Model:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The network on its device, with what is done to inputs before it."""
-        device = make_fabric(self._device).device
-        known = self.description
-        window = known.window or 0
-        network = self.network.to(device)
-        return Predictor(network, known.modality, known.normaliser(), self.ontology, device, window)
+        """The network on its device, and the normalisation of its inputs."""
+        device, known = make_fabric(self._device).device, self.description
+        network = self.network if device.type == "cpu" else copy.deepcopy(self.network).to(device)
+        return Predictor(network, known.modality, known.normaliser(), self.ontology, device, known.window or 0)
 
     def predict(
         self,
@@ -99,17 +96,18 @@ class Model:
         """Predict the `top` likeliest classes of a version (the newest by default) for each input.
 
         `inputs` are paths of files, folders, patterns or manifests (one, or a list), or an array: feature vectors
-        (n, d), or uint8 images (n, height, width, channels). With `back_off`, each answer is as fine as that
-        probability allows, in whichever version. Files that cannot be read are listed in `problems`.
+        (n, d), or uint8 images (n, height, width, channels). Paths in a manifest are relative to `root`, or else to its
+        folder. With `back_off`, each prediction is as fine as that probability allows, in whichever version. Files
+        that cannot be read are listed in `problems`; if none can, that is an error.
         """
-        if self.description.modality.has_masks:
-            raise LecoError("a model for segmentation predicts masks: use predict_masks")
-        found = Predictions(top=top, backs_off=back_off is not None)
+        found = Predictions(top=min(top, len(self._version(version))), backs_off=back_off is not None)
         batches = self.answers(inputs, version=version, top=top, back_off=back_off, root=root, batch_size=batch_size)
         for names, answers, problems in batches:
             found.names += names
             found.answers += answers
             found.problems += problems
+        if found.problems and not found.names:
+            raise LecoError(f"none of the inputs could be read; the first problem: {found.problems[0]}")
         return found
 
     def answers(
@@ -122,18 +120,26 @@ class Model:
         root: str | Path | None = None,
         batch_size: int = 64,
     ) -> Iterator[tuple[list[str], list[Answer], list[str]]]:
-        """As `predict`, one batch at a time, so that any number of inputs takes the same memory."""
+        """Predict one batch at a time, so that memory does not grow with the number of inputs; see `predict`.
+
+        Each batch has the names of its inputs, an answer for each of them, and the problems with others.
+        """
         if back_off is not None and (version is not None or top > 1):
             raise LecoError("back_off chooses the version and gives one class: leave out version and top")
-        chosen = self.ontology[version or self.description.newest].name
+        if back_off is not None and not 0 <= back_off <= 1:
+            raise LecoError(f"back_off: must be a probability from 0 to 1, not {back_off}")
+        if top < 1:
+            raise LecoError(f"top: must be at least 1, not {top}")
+        chosen = self._version(version)
         calibration, versions = self.description.calibration, self.description.versions
         reliability = Reliability(calibration, versions, back_off or 0.0)
+        _ = self.predictor  # broken weights are refused before any input is read
         for batch in self._batches(inputs, root, batch_size):
             answers: list[Answer] = []
             if batch.names:
-                probs = self._probs(batch.inputs)
+                probs = self.probs(batch.inputs)
                 if back_off is None:
-                    answers = list(ranked(probs, self.ontology, chosen, top))
+                    answers = list(ranked(probs, self.ontology, chosen.name, min(top, len(chosen))))
                 else:
                     answers = list(backed_off(probs, self.ontology, back_off, reliability))
             yield batch.names, answers, batch.problems
@@ -146,17 +152,14 @@ class Model:
         They sum to less than one where newer classes have no counterpart in that version. An input that cannot be read
         is an error.
         """
-        if self.description.modality.has_masks:
-            raise LecoError("a model for segmentation predicts masks: use predict_masks")
-        newest = self.description.newest
-        transition = self.ontology.transition(newest, self.ontology[version or newest].name)
+        transition = self.ontology.transition(self.description.newest, self._version(version).name)
         parts = []
         for batch in self._batches(inputs, root, batch_size):
             for problem in batch.problems:
                 raise LecoError(problem)
-            parts.append(transition.project(self._probs(batch.inputs)))
+            parts.append(transition.project(self.probs(batch.inputs)))
         if not parts:
-            raise LecoError("there are no inputs to predict")
+            raise LecoError("inputs: is empty; pass at least one path, or an array with at least one row")
         probs: NDArray[np.float32] = torch.cat(parts).numpy()
         return probs
 
@@ -167,15 +170,35 @@ class Model:
         *,
         version: str | None = None,
         root: str | Path | None = None,
+    ) -> list[str]:
+        """Write the mask of each image to a folder, under the image's name, and return the problems with others.
+
+        `inputs` are paths, as of `predict`. Masks are PNG files of the images' sizes, whose pixels are class indices of
+        a version (the newest by default).
+        """
+        masks = self.masks(inputs, folder, version=version, root=root)
+        return [str(problem) for problem in masks if problem is not None]
+
+    def masks(
+        self,
+        inputs: str | Path | Sequence[str | Path],
+        folder: str | Path,
+        *,
+        version: str | None = None,
+        root: str | Path | None = None,
     ) -> Iterator[LecoError | None]:
-        """Write a mask of each image below a folder, under the image's name; yield a problem, or None, for each."""
+        """Write one mask at a time; yield a problem, or None, for each image. See `predict_masks`."""
         if not self.description.modality.has_masks:
             raise LecoError(f"a model for {self.description.task} predicts classes, not masks: use predict")
-        chosen = self.ontology[version or self.description.newest].name
-        side = self.description.side
+        if not isinstance(inputs, str | Path) and not _are_paths(inputs):
+            raise LecoError(f"inputs: must be a path, or a list of paths, not {type(inputs).__name__}")
+        chosen, side = self._version(version).name, self.description.side
         assert side is not None
         below = None if root is None else Path(root)
-        return write_masks(self.predictor, side, _paths(inputs), chosen, Path(folder), below)
+        try:
+            yield from write_masks(self.predictor, side, _paths(inputs), chosen, Path(folder), root=below)
+        except NotFiniteError as error:
+            raise self._broken(error) from None
 
     def evaluate(
         self,
@@ -185,18 +208,21 @@ class Model:
         against: "Model | None" = None,
         ontology: Ontology | str | Path | None = None,
         root: str | Path | None = None,
-    ) -> "Evaluation":
+    ) -> Evaluation:
         """Score the model on labelled samples, at every version that they have labels of; or compare two models.
 
-        `data` is a dataset or a manifest, whose labels may be of newer versions than the model's: then it, or
-        `ontology`, must say what those are.
+        `data` is a dataset made from a manifest, folders or a table, or the path of a manifest. Of a manifest,
+        `ontology` is needed if its labels are of newer versions than the models', and `root` is the folder that its
+        paths are relative to, its own by default. `split` is `train`, `val`, `test` or `all`.
         """
         if split not in SPLITS:
-            raise LecoError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
+            raise LecoError(f"split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
+        if isinstance(data, Dataset) and (ontology is not None or root is not None):
+            raise LecoError("ontology and root are for the path of a manifest: a dataset has its own; leave them out")
         models = [self] if against is None else [self, against]
-        _check_comparable(self, against or self)
+        check_comparable(self, against or self)
         if not isinstance(data, Dataset):
-            data = Dataset.from_manifest(data, _longest(models, ontology), root=root)
+            data = Dataset.from_manifest(data, longest_ontology(models, ontology), root=root)
         if not isinstance(data, ManifestDataset):
             raise LecoError("evaluate: pass a manifest, or a dataset made from one, folders or a table")
         for model in models:
@@ -205,19 +231,20 @@ class Model:
             raise LecoError(
                 f"{data.path}: is for {data.modality.name}, but {self} is a model for {self.description.task}"
             )
-        return _evaluated(models, data, split)
+        return evaluated(models, data, split)
 
     def upgrade(self, ontology: Ontology | str | Path) -> "Model":
         """Return a model for the newest version of an ontology that continues this model's own.
 
-        Its answers in the old versions stay the same; training can start from it (`leco.train(..., start=...)`).
+        Its predictions in the old versions stay the same, except where classes were merged or removed. Training can
+        start from it once it is saved: `leco.train(..., start=folder)`.
         """
         history = ontology if isinstance(ontology, Ontology) else Ontology.load(Path(ontology))
         description, network = upgraded(self.description, self.ontology, self.network, history, str(self))
         return Model(description, history, self._metrics, network=network, device=self._device)
 
     def export(self, path: str | Path) -> float:
-        """Write one ONNX file, and return the largest difference of a probability from torch's."""
+        """Write one ONNX file, and return the largest difference between its probabilities and torch's."""
         from leco.model.onnx import export_onnx
 
         content, difference = export_onnx(self.network, self.description, self.ontology, str(self))
@@ -225,42 +252,32 @@ class Model:
         return difference
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model to a folder, which `leco.load` reads: weights, ontology, scores and card, and no code."""
+        """Write the model to a folder, for `leco.load`: weights, ontology, scores and model card, but no code."""
         weights = self.network.state_dict()
         write_bundle(Path(folder), self.description, self.ontology, weights, self._metrics)
         return Path(folder)
 
+    def _version(self, name: str | None) -> Version:
+        return self.ontology[self.description.newest if name is None else name]
+
     def _batches(self, inputs: Any, root: str | Path | None, batch_size: int) -> Iterator[InputBatch]:
         known = self.description
+        if known.modality.has_masks:
+            raise LecoError(f"a model for {known.task} predicts masks: use predict_masks")
         if isinstance(inputs, str | Path) or _are_paths(inputs):
             below = None if root is None else Path(root)
             return known.modality.inputs(_paths(inputs), known.shape, known.side, size=batch_size, root=below)
-        return self._array_batches(inputs, at_once(known.shape, batch_size))
+        return array_batches(inputs, known.shape, known.side, size=batch_size)
 
-    def _array_batches(self, inputs: Any, size: int) -> Iterator[InputBatch]:
-        known = self.description
-        array = torch.from_numpy(np.ascontiguousarray(inputs)) if not isinstance(inputs, Tensor) else inputs
-        images = len(known.shape) == 3
-        if images and array.ndim == 4:
-            array = array.permute(0, 3, 1, 2)
-        if array.ndim != len(known.shape) + 1 or (images and array.dtype != torch.uint8):
-            wanted = "uint8 images (n, height, width, channels)" if images else f"vectors (n, {known.shape[0]})"
-            raise LecoError(f"the model takes paths, or {wanted}, not {array.dtype} of shape {tuple(array.shape)}")
-        array = array if images else array.float()
-        fits = tuple(array.shape[1:]) == known.shape
-        if images and not fits and known.side is not None and tuple(array.shape[2:]) == (known.side, known.side):
-            array, fits = known.modality.prepare(array, known.shape), True
-        if not fits:
-            raise LecoError(f"the model takes inputs of the shape {known.shape}, not {tuple(array.shape[1:])}")
-        for start in range(0, len(array), size):
-            part = array[start : start + size]
-            yield InputBatch([str(number) for number in range(start, start + len(part))], part)
-
-    def _probs(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
+    def probs(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """Probabilities (n, c, ...) of the newest classes, of inputs as the network takes them before normalisation."""
         try:
             return self.predictor.probs(inputs, sizes)
         except NotFiniteError as error:
-            raise LecoError(f"{self}: {error}: its weights, or its normalisation, are broken") from None
+            raise self._broken(error) from None
+
+    def _broken(self, error: NotFiniteError) -> LecoError:
+        return LecoError(f"{self}: {error}: its weights, or its normalisation, are broken")
 
     def __str__(self) -> str:
         return str(self._bundle.folder) if self._bundle is not None else f"the model of {self.description.name}"
@@ -292,96 +309,6 @@ def load(folder: str | Path, *, device: str = "auto") -> Model:
     """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed."""
     bundle = read_bundle(Path(folder))
     return Model(bundle.description, bundle.ontology, bundle.metrics, bundle=bundle, device=device)
-
-
-@dataclass(frozen=True, eq=False)
-class VersionEvaluation:
-    """One version: the scores of a model and, if it is compared with another, all differences."""
-
-    scores: Scores
-    other: Scores | None = None
-    difference: Overall | None = None
-    classes: tuple[Difference, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """The scores of a model on labelled samples, newest version first."""
-
-    metric: str
-    versions: dict[str, VersionEvaluation] = field(default_factory=dict)
-
-    def __getitem__(self, version: str) -> Scores:
-        return self.versions[version].scores
-
-    def __repr__(self) -> str:
-        found = ", ".join(f"{name}: {getattr(v.scores, self.metric):.3f}" for name, v in self.versions.items())
-        return f"Evaluation({self.metric}; {found})"
-
-
-def _evaluated(models: Sequence[Model], data: ManifestDataset, split: str) -> Evaluation:
-    modality = data.modality
-    manifest = data.unchecked()
-    labelled = sum(manifest.labelled().values(), np.zeros(len(manifest), dtype=bool))
-    chosen = torch.from_numpy(np.flatnonzero(((manifest.split == split) | (split == "all")) & labelled))
-    if not len(chosen):
-        splits = ", ".join(sorted(set(manifest.split.tolist())))
-        raise LecoError(f"{data.path}: no sample of the split {split} has a label; there are {splits}, and all")
-    candidates = [_candidate(model, data) for model in models]
-    size = min(at_once(model.description.shape, 64) for model in models)
-    if modality.has_masks:
-        size = 1
-    judged: Judged | None = None
-    with progress_bar("evaluating") as tick:
-        found = judge(candidates, chosen, data.ontology, batch_size=size, metric=modality.metric)
-        for number, judged in enumerate(found, start=1):
-            tick(number * size, len(chosen))
-    assert judged is not None
-    tables = [judged.scores(number, model.ontology, model.description.evaluated) for number, model in enumerate(models)]
-    versions = {}
-    for name, mine in reversed(tables[0].items()):
-        other = tables[1].get(name) if len(tables) > 1 else None
-        if other is None:
-            versions[name] = VersionEvaluation(mine)
-        else:
-            whole, classes = compare(judged, data.ontology[name], mine, other, modality.metric)
-            versions[name] = VersionEvaluation(mine, other, whole, tuple(classes))
-    if not versions:
-        raise LecoError(
-            f"{data.path}: no sample of the split {split} has a label of a version that the model answers in"
-        )
-    return Evaluation(modality.metric, versions)
-
-
-def _candidate(model: Model, data: ManifestDataset) -> Candidate:
-    """A model, and the samples at the size that it sees them in."""
-    known = model.description
-    samples = data.modality.read(data.unchecked(), data.ontology, known.side or 0)
-
-    def predict(inputs: Tensor, ids: Tensor) -> Tensor:
-        sizes = None if samples.sizes is None else samples.sizes.read(ids)
-        return model._probs(known.modality.prepare(inputs, known.shape), sizes)
-
-    if len(known.shape) == 1 and samples.inputs.read(torch.tensor([0])).shape[1] != known.shape[0]:
-        width = samples.inputs.read(torch.tensor([0])).shape[1]
-        raise LecoError(f"{data.path}: has vectors of {width} numbers, but the model takes {known.shape[0]}")
-    return Candidate(model.ontology, samples, predict)
-
-
-def _longest(models: Sequence[Model], given: Ontology | str | Path | None) -> Ontology:
-    """The longest ontology, which the others must be the beginning of."""
-    known = max((model.ontology for model in models), key=lambda ontology: len(ontology.versions))
-    longest = known if given is None else given if isinstance(given, Ontology) else Ontology.load(Path(given))
-    name = f"the ontology {known.name} of the other model" if given is None else str(given)
-    for model in models:
-        require_same(model.ontology, longest, name, str(model))
-    return longest
-
-
-def _check_comparable(first: Model, second: Model) -> None:
-    tasks = first.description.task, second.description.task
-    if tasks[0] != tasks[1]:
-        raise LecoError(f"a model for {tasks[0]} and one for {tasks[1]} cannot be compared: their inputs differ")
 
 
 def _are_paths(inputs: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A bundle as one ONNX file: what a server needs, without this package and without torch."""
+"""Export a model as one ONNX file, for servers without leco and torch."""
 
 import json
 import logging
@@ -18,9 +18,9 @@ INPUT = "input"
 
 
 class Served(nn.Module):
-    """Inputs as a server has them to probabilities at every version, newest first.
+    """Map a server's inputs to probabilities at every version, newest first.
 
-    Images are float in [0, 1], and normalised in here; features are taken as they are.
+    Images are float in [0, 1]; normalisation is part of the graph.
     """
 
     def __init__(self, network: nn.Module, description: Description, ontology: Ontology) -> None:
@@ -47,13 +47,13 @@ class Served(nn.Module):
 
 
 def export_onnx(network: nn.Module, description: Description, ontology: Ontology, name: str) -> tuple[bytes, float]:
-    """The file, and by how much its answers differ from torch's on random inputs; refused if that is not rounding."""
+    """Return the file, and the largest difference from torch on random inputs; refuse more than rounding errors."""
     try:
         import onnx
         import onnxruntime
         import onnxscript  # noqa: F401  (what torch exports with)
     except ImportError as error:
-        raise LecoError(f"to export, {error.name} is needed; pip install 'leco[onnx]'") from None
+        raise LecoError(f"export needs {error.name}; install it with: pip install 'leco[onnx]'") from None
     served = Served(network, description, ontology).eval()
     shape = input_shape(description)
     outputs = output_names(description)
@@ -74,7 +74,7 @@ def export_onnx(network: nn.Module, description: Description, ontology: Ontology
 
 
 def _traced(served: Served, shape: tuple[int, ...], outputs: list[str]) -> Any:
-    """The graph, for any number of samples at a time."""
+    """Trace the graph, for any batch size."""
     example = torch.rand(2, *shape)
     batch = torch.export.Dim("batch", min=1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -91,7 +91,7 @@ def _traced(served: Served, shape: tuple[int, ...], outputs: list[str]) -> Any:
                 optimize=True,
                 verbose=False,
             )
-    except Exception as error:  # whatever a backbone does that ONNX cannot say
+    except Exception as error:  # a backbone may use operations that ONNX does not have
         problem = first_line(error)
         raise LecoError(f"this model cannot be exported: {problem}") from None
     assert program is not None
@@ -111,19 +111,19 @@ def _difference(served: Served, session: Any, outputs: tuple[str, ...], shape: t
 
 
 def input_shape(description: Description) -> tuple[int, ...]:
-    """What one sample is: in segmentation, a window."""
+    """Shape of one sample; in segmentation, of a window."""
     if description.window is None:
         return description.shape
     return (description.shape[0], description.window, description.window)
 
 
 def output_names(description: Description) -> tuple[str, ...]:
-    """What the probabilities of each version are called, newest first."""
+    """Names of the outputs, one for each version, newest first."""
     return tuple(f"probabilities_{version}" for version in reversed(description.versions))
 
 
 def metadata(description: Description, ontology: Ontology) -> dict[str, str]:
-    """All that a server must know, as texts that are JSON where they are more than a word."""
+    """Everything a server must know, as strings; lists and mappings as JSON."""
     side, shape = description.side, input_shape(description)
     images = f"{'RGB' if shape[0] == 3 else 'grey'} in [0, 1]"
     if side is None:

@@ -1,4 +1,4 @@
-"""Probabilities as answers: the likeliest classes of a version, or as fine a class as can be answered for."""
+"""Predictions: the likeliest classes of a version, or a class as fine as its probability allows."""
 
 import csv
 import io
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from leco.errors import LecoError
 from leco.evaluation.calibration import Held, Reliability, level_of, likeliest
-from leco.io import write_text
+from leco.io import write_bytes
 from leco.ontology.ontology import Ontology
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of one sample; with `reached`, whether it is as sure as was asked for."""
+    """The prediction for one sample; `reached` says whether its probability reaches the threshold of `back_off`."""
 
     version: str
     classes: tuple[tuple[str, float], ...]  # likeliest first; "" where the version has no name for it
@@ -28,7 +28,7 @@ class Answer:
 
 
 def ranked(probs_nc: Tensor, ontology: Ontology, version: str, top: int) -> Iterator[Answer]:
-    """The `top` likeliest classes of a version; that a sample has no name there is one of the answers."""
+    """Yield the `top` likeliest classes of a version for each sample; "" stands for none of them."""
     projected = ontology.transition(ontology.newest.name, version).project(probs_nc)
     nameless = probs_nc.sum(dim=1, keepdim=True) - projected.sum(dim=1, keepdim=True)
     names = ontology[version].handles
@@ -40,7 +40,7 @@ def ranked(probs_nc: Tensor, ontology: Ontology, version: str, top: int) -> Iter
 
 
 def backed_off(probs_nc: Tensor, ontology: Ontology, threshold: float, reliability: Reliability) -> Iterator[Answer]:
-    """For each sample, the class of the newest version that is sure enough; if none is, of the surest."""
+    """Yield the class of the newest version that reaches the threshold; if none does, the likeliest of all."""
     versions = ontology.versions
     found = [likeliest(probs_nc, ontology, version.name) for version in versions]
     confidences = torch.stack([confidence for confidence, _ in found], dim=1).tolist()
@@ -52,9 +52,9 @@ def backed_off(probs_nc: Tensor, ontology: Ontology, threshold: float, reliabili
         yield Answer(versions[level].name, ((label, sure[level]),), reached, held)
 
 
-@dataclass
+@dataclass(repr=False)
 class Predictions:
-    """Answers for some inputs, in their order."""
+    """The answers for some inputs, in their order."""
 
     top: int = 1
     backs_off: bool = False
@@ -69,19 +69,22 @@ class Predictions:
         return iter(self.answers)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Columns by name: `input`, `version`, `label`, `probability`, and those of further places."""
+        """Return the columns `input`, `version`, `label`, `probability`, then `label_2`, `probability_2`, ...
+
+        With `back_off`, also `reached`, and the accuracy of such predictions on `n` validation samples.
+        """
         columns = column_names(self.top, self.backs_off)
         rows = [_values(name, a, self.top, self.backs_off) for name, a in zip(self.names, self.answers, strict=True)]
         return {column: [row[place] for row in rows] for place, column in enumerate(columns)}
 
     def to_pandas(self) -> Any:
-        """A pandas data frame."""
+        """Return a pandas data frame with the columns of `to_dict`."""
         import pandas as pd
 
         return pd.DataFrame(self.to_dict())
 
     def to_polars(self) -> Any:
-        """A polars data frame; polars must be installed."""
+        """Return a polars data frame with the columns of `to_dict`; polars must be installed."""
         try:
             import polars as pl  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
@@ -89,21 +92,25 @@ class Predictions:
         return pl.DataFrame(self.to_dict())
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a CSV file."""
+        """Write the columns of `to_dict` as a CSV file, with rounded numbers."""
         text = io.StringIO(newline="")
         Writer(text, "csv", self.top, self.backs_off).write(self.names, iter(self.answers))
-        write_text(Path(path), text.getvalue())
+        write_bytes(Path(path), text.getvalue().encode(errors="backslashreplace"))  # names of files may be any bytes
+
+    def __repr__(self) -> str:
+        problems = f", {len(self.problems):,} problems" if self.problems else ""
+        return f"Predictions({len(self):,} inputs{problems})"
 
 
 def column_names(top: int, backs_off: bool) -> list[str]:
-    """The columns of a table of answers."""
+    """Names of the columns of a table of answers."""
     more = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", "probability")]
     checks = ["reached", "accuracy", "n"] if backs_off else []
     return ["input", "version", "label", "probability", *more, *checks]
 
 
 def _values(name: str, answer: Answer, top: int, backs_off: bool) -> list[Any]:
-    """The cells of one answer; None where there is nothing to say."""
+    """The cells of one answer; None where one is missing."""
     values: list[Any] = [name, answer.version]
     for label, probability in answer.classes:
         values += [label, probability]
@@ -115,7 +122,7 @@ def _values(name: str, answer: Answer, top: int, backs_off: bool) -> list[Any]:
 
 
 class Writer:
-    """Writes answers as CSV or JSON lines, one line for each sample."""
+    """Write answers as CSV or JSON lines, one line for each sample."""
 
     def __init__(self, file: TextIO, kind: str, top: int, backs_off: bool) -> None:
         self.file, self.kind, self.top, self.backs_off = file, kind, top, backs_off
@@ -123,7 +130,7 @@ class Writer:
         self.begun = kind != "csv"
 
     def write(self, names: Sequence[str], answers: Iterator[Answer]) -> None:
-        """Write the answers for some samples, after the header of a CSV: without any answer, nothing is written."""
+        """Write the answers for some samples, the first time after the header of a CSV."""
         if not self.begun:
             self.table.writerow(column_names(self.top, self.backs_off))
             self.begun = True

@@ -1,4 +1,4 @@
-"""A model for a new version of its ontology: usable at once as what it was, and a start for training."""
+"""Upgrade a model to a new version of its ontology: usable at once, and a start for training."""
 
 import torch
 
@@ -11,18 +11,18 @@ from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 
-# Nothing says how likely a brand-new class is: less than rounding in 32 bits notices, until it is trained.
+# Nothing is known of a brand-new class until it is trained: its probability is below the precision of 32 bits.
 _UNLIKELY = 24 * torch.tensor(2.0).log().item()
 
 
 def upgraded(
     known: Description, old: Ontology, previous: AnyNetwork, ontology: Ontology, name: str
 ) -> tuple[Description, AnyNetwork]:
-    """A model for the newest version of an ontology that continues the model's own; `name` is its name in messages.
+    """Return a model for the newest version of an ontology that continues the model's; `name` is for messages.
 
-    Kept and renamed classes are what they were; a class that became k shares its probability equally, so answers in
-    the old versions stay the same. What was merged is about as likely as the classes it came from together, what was
-    removed cannot be answered with any more, and what is brand-new is not answered with yet.
+    Kept and renamed classes stay as they were; k classes that came from one share its probability equally, so that
+    predictions in the old versions stay the same. A merged class is about as likely as its origins together; removed
+    classes are no longer predicted, and brand-new ones not yet.
     """
     require_same(old, ontology, f"the ontology {ontology.name}", name)
     newest = ontology.newest.name
@@ -46,16 +46,16 @@ def upgraded(
 
 @torch.no_grad()
 def _suppress_new_classes(network: AnyNetwork, ontology: Ontology, old: str) -> None:
-    """Let brand-new classes begin as an average of the others that is too unlikely to be noticed.
+    """Start brand-new classes as the average of the others, minus a constant that makes them negligible.
 
     The mean of some logits is at most the logarithm of the sum of their exponentials, so the bound holds for any input:
-    of the logits that are still answered with, since what was removed adds nothing to that sum.
+    of the logits that are left, since removed classes add nothing to that sum.
     """
     parents = ontology.transition(ontology.newest.name, old).parents
     new = torch.from_numpy(parents == NO_LABEL)
     for layer in classifiers(network.heads[-1]):
         assert layer.bias is not None
-        if new.all():  # nothing is known of any class: all are as likely
+        if new.all():  # nothing is known of any class: all are equally likely
             layer.weight.zero_()
             layer.bias.zero_()
         else:

@@ -130,7 +130,7 @@ def differences(known: "Ontology", other: "Ontology") -> list[str]:
 def require_same(known: "Ontology", other: "Ontology", who: str, whose: str) -> None:
     """Raise an error that lists the differences, if there are any."""
     if found := differences(known, other):
-        raise LecoError(f"the ontology of {who} differs from that of {whose}: {'; '.join(and_more(found, _SHOWN))}")
+        raise LecoError(f"{who} does not match the ontology of {whose}: {'; '.join(and_more(found, _SHOWN))}")
 
 
 def _class_differences(known: Version, other: Version) -> list[str]:

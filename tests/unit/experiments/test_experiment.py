@@ -71,7 +71,7 @@ BAD_FILES = {
         "two positive factors up to 10",
     ),
     "no table": ("- a\n- b\n", "an experiment is a table"),
-    "no yaml": ("a: b: c\n", ":1: this is not YAML"),
+    "no yaml": ("a: b: c\n", ":1: not valid YAML"),
     "a list of settings": ("benchmark: cub-leco\ntraining: [1]\n", "training: must be a table of settings"),
     "no learning rate": (
         "benchmark: cub-leco\ntraining: {optimiser: {learning_rate: []}}\n",

@@ -39,7 +39,7 @@ def served(trained, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("onnx") / "model.onnx"
     result = export(read_bundle(trained.folders[1]), path)
     assert result.exit_code == 0, result.exception
-    assert "gives probabilities_v2, probabilities_v1" in result.stdout
+    assert "returns probabilities_v2, probabilities_v1" in result.stdout
     assert "onnxruntime and torch differ by at most" in result.stdout
     return path
 
@@ -100,7 +100,7 @@ def test_a_file_that_answers_otherwise_is_not_written(new, tmp_path, monkeypatch
 
 
 def test_the_ending_must_be_known(new, tmp_path):
-    assert "the ending says which format" in str(export(new, tmp_path / "model.pt").exception)
+    assert "the suffix must be .onnx" in str(export(new, tmp_path / "model.pt").exception)
 
 
 def serve_module():
@@ -111,7 +111,7 @@ def serve_module():
 
 
 def test_a_bundle_stays_as_it_is(new):
-    assert "is in the bundle, which stays as it is" in str(export(new, new.folder / "model.onnx").exception)
+    assert "is inside the bundle" in str(export(new, new.folder / "model.onnx").exception)
     assert not (new.folder / "model.onnx").exists()
 
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from leco import LecoError, Ontology
 from leco.cli.main import app
 from leco.data.benchmarks import digits
+from leco.dataset.periods import Periods
 from leco.experiments.experiment import experiment
 from leco.experiments.run import Machine, make_network, previous_network, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of
-from leco.model.bundle import Bundle, read_bundle, write_bundle
-from leco.model.upgrade import upgrade
+from leco.model.bundle import Bundle, read_bundle
 from leco.models.heads import start_from_parents
 
 SHORT = {"training.batches.steps": "3", "training.batches.evaluate_every": "3"}
@@ -58,9 +58,7 @@ def inputs() -> torch.Tensor:
 
 
 def stored(bundle: Bundle, ontology: Ontology, folder: Path) -> Bundle:
-    description, network = upgrade(bundle, ontology)
-    write_bundle(folder, description, ontology, network.state_dict(), bundle.metrics)
-    return read_bundle(folder)
+    return read_bundle(model_of(bundle).upgrade(ontology).save(folder))
 
 
 def assert_same_at(version: str, new: Bundle, old: Bundle) -> None:
@@ -181,9 +179,9 @@ def test_where_every_class_is_brand_new_all_are_as_likely(new, tmp_path):
 
 
 OTHER = {
-    "a class renamed": (("loop", "ring"), "v1: 'loop' is called 'ring'"),
-    "a version renamed": (("name: v2", "name: v2b"), "there is no version v2"),
-    "another parent": (("8: {from: loop}", "8: {from: straight}"), "v2: '8' comes from 'straight', not from 'loop'"),
+    "a class renamed": (("loop", "ring"), "v1: 'loop' was renamed to 'ring'"),
+    "a version renamed": (("name: v2", "name: v2b"), "version v2 is missing"),
+    "another parent": (("8: {from: loop}", "8: {from: straight}"), "v2: '8' comes from 'straight', not 'loop'"),
 }
 
 
@@ -193,14 +191,14 @@ def test_another_history_is_refused_and_the_difference_named(case, new, tmp_path
     longer("v3").save(tmp_path / "o.yaml")
     text = (tmp_path / "o.yaml").read_text().replace('"8"', "8").replace(old_text, new_text)
     (tmp_path / "o.yaml").write_text(text.replace(" 8:", ' "8":'))
-    with pytest.raises(LecoError, match="has another ontology than") as refused:
-        upgrade(new, Ontology.load(tmp_path / "o.yaml"))
+    with pytest.raises(LecoError, match="does not match the ontology of") as refused:
+        model_of(new).upgrade(Ontology.load(tmp_path / "o.yaml"))
     assert message in str(refused.value)
 
 
 def test_there_must_be_a_new_version(new):
-    with pytest.raises(LecoError, match="is a model of v2 already"):
-        upgrade(new, digits.ontology())
+    with pytest.raises(LecoError, match="is already a model of v2"):
+        model_of(new).upgrade(digits.ontology())
 
 
 def test_the_command_says_what_it_did(new, tmp_path):
@@ -209,11 +207,11 @@ def test_the_command_says_what_it_did(new, tmp_path):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
     assert "from v2 (10 classes) to v3 (14 classes)" in result.stdout
-    assert "note: merged: 3, 5: answers in v2 change there" in result.stdout
+    assert "note: merged: 3, 5: predictions at v2 change there" in result.stdout
     assert read_bundle(tmp_path / "b").metrics == new.metrics
 
 
-def started(start: Path, folder: Path, **changes: object) -> tuple[Material, Plan]:
+def started(start: Path, folder: Path, **changes: object) -> tuple[Periods, Plan]:
     wanted = experiment(
         "digits-leco", {"method": "lpl+st-hard/cond", "size": 100, "start": str(start), **changes}, SHORT
     )
@@ -238,7 +236,7 @@ def test_training_starts_from_a_bundle(old, tmp_path):
                 assert torch.equal(network.backbone.state_dict()[name], tensor)
     store = Store(tmp_path / "runs")
     for stage in stages.stages:
-        run_stage(stage, periods, store, Machine("cpu"))
+        run_stage(stage, periods, store, Machine("cpu"), lambda *_: None)
     config = json.loads((store.stages / student.fingerprint / "config.json").read_text())
     assert config["start"] == upgraded.digest
 
@@ -255,21 +253,23 @@ def test_a_start_says_which_model_is_trained(old, tmp_path):
     _, stages = started(old.folder, tmp_path)
     assert stages.stages[0].training.network.backbone == "mlp"
     wanted = experiment("digits-leco", {"start": str(old.folder)}, {"training.network.backbone": "linear"})
-    with pytest.raises(LecoError, match="the backbone of this model is mlp, but the experiment has linear"):
+    with pytest.raises(LecoError, match="the backbone of this model is mlp, but that of the experiment is linear"):
         periods_of(wanted, tmp_path)
 
 
 def test_a_start_that_does_not_fit_is_refused(old, new, vectors, tmp_path):
-    with pytest.raises(LecoError, match="is a model of v2 already; no later version is trained"):
+    with pytest.raises(LecoError, match="is already a model of v2; no later version is trained"):
         started(new.folder, tmp_path)
-    with pytest.raises(LecoError, match="the task of this model is features, but the experiment has classification"):
+    with pytest.raises(
+        LecoError, match="the task of this model is features, but that of the experiment is classification"
+    ):
         started(vectors[0].folder, tmp_path)
     with pytest.raises(LecoError, match="`strategy: scratch` starts from none"):
         started(old.folder, tmp_path, strategy="scratch")
     with pytest.raises(LecoError, match="there is no such bundle"):
         started(tmp_path / "nowhere", tmp_path)
     later = stored(new, longer("v3"), tmp_path / "b")
-    with pytest.raises(LecoError, match=r"the experiment has another ontology than .*: there is no version v3"):
+    with pytest.raises(LecoError, match=r"the experiment does not match the ontology of .*: version v3 is missing"):
         started(later.folder, tmp_path)
 
 

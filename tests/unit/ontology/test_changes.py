@@ -112,7 +112,7 @@ def test_a_difference_is_described(case, street):
     change, expected = CASES[case]
     found = differences(street, changed(change))
     assert found[: len(expected)] == expected
-    with pytest.raises(LecoError, match="the ontology of mine differs from that of yours: "):
+    with pytest.raises(LecoError, match="mine does not match the ontology of yours: "):
         require_same(street, changed(change), "mine", "yours")
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from leco.model.fitting import at_most_ten, material_of
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import log_loss
@@ -22,7 +21,9 @@ from sklearn.utils.estimator_checks import check_dataframe_column_names_consiste
 
 from leco import LecoClassifier, LecoError, Ontology
 from leco.data.benchmarks import load
+from leco.dataset.arrays import ArrayDataset
 from leco.dataset.labels import read_labels
+from leco.estimator import scale_to_ten, this_process
 from leco.experiments.run import Machine, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
@@ -202,10 +203,12 @@ def test_a_fit_is_the_last_stage_of_the_same_experiment(method, settings, tmp_pa
     fitted = LecoClassifier(PETS, method=method, model="mlp", head_start=True, steps=5, **settings)
     fitted.fit(X, y, versions)
     scaled = torch.from_numpy((X - X.mean(axis=0)) / X.std(axis=0)).float()
-    periods = material_of(scaled, at_most_ten, read_labels(y, versions, Ontology.from_dict(PETS)))
+    labels = read_labels(y, versions, Ontology.from_dict(PETS))
+    data = ArrayDataset(scaled, labels, np.full(len(X), "train"), normalise=scale_to_ten)
+    periods = data.unvalidated()
     stages, store = plan(fitted._procedure(), periods), Store(tmp_path)
     for stage in stages.stages:
-        run_stage(stage, periods, store, Machine("cpu"))
+        run_stage(stage, periods, store, Machine("cpu"), lambda *_: None)
     expected = stored_network(stages.periods[-1][0], periods, store).state_dict()
     found = fitted.network_.state_dict()
     assert found.keys() == expected.keys()
@@ -214,11 +217,10 @@ def test_a_fit_is_the_last_stage_of_the_same_experiment(method, settings, tmp_pa
 
 
 def test_what_a_linear_model_does_not_take_over_is_not_trained(monkeypatch):
-    import leco.model.fitting as fitting
-
     trained = []
-    original = fitting.make_job
-    monkeypatch.setattr(fitting, "make_job", lambda stage, *rest: trained.append(str(stage)) or original(stage, *rest))
+    monkeypatch.setattr(
+        "leco.estimator.run_stage", lambda stage, *rest: trained.append(str(stage)) or run_stage(stage, *rest)
+    )
     X, y, versions = evolving()
 
     def fit(**changes):
@@ -313,12 +315,10 @@ def test_threads_do_not_disturb_each_other():
 
 
 def test_it_is_fitted_alone_under_torchrun(monkeypatch):
-    import leco.model.fitting as fitting
-
     for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
-    fitting.this_process.cache_clear()
-    assert fitting.this_process().world_size == 1
+    this_process.cache_clear()
+    assert this_process().world_size == 1
 
 
 def test_a_fitted_classifier_is_pickled():
@@ -401,11 +401,11 @@ WRONG = {
     "features beyond all scales": ({}, {"X": pets()[0] * 1e200}, "are too large to be scaled"),
     "an unknown method": ({"method": "lpll"}, {}, "'lpll' is not a method; did you mean 'lpl'?"),
     "an unknown strategy": ({"strategy": "thaw"}, {}, "strategy: Input should be 'finetune'"),
-    "an unknown model": ({"model": "lineer"}, {}, "'lineer' is no backbone; did you mean 'linear'?"),
+    "an unknown model": ({"model": "lineer"}, {}, "'lineer' is not a backbone; did you mean 'linear'?"),
     "a model of images": ({"model": "resnet18"}, {}, "resnet18 takes images, but these are feature vectors"),
     "no steps": ({"steps": 0}, {}, "steps: Input should be greater than or equal to 1, not 0"),
     "an odd batch": ({"batch_size": 7}, {}, "batch_size must be even, not 7"),
-    "several rates": ({"learning_rate": (0.1, 0.2)}, {}, "learning_rate: say one, not (0.1, 0.2)"),
+    "several rates": ({"learning_rate": (0.1, 0.2)}, {}, "learning_rate: must be one number, not (0.1, 0.2)"),
     "a rate too high": ({"learning_rate": 1e30}, {}, "try a smaller learning rate"),
     "no ontology": ({"ontology": 7}, {}, "an ontology is an Ontology, a path or a dictionary, not 7"),
     "a file that is not there": ({"ontology": "nowhere.yaml"}, {}, "nowhere.yaml"),
@@ -434,7 +434,9 @@ def test_labels_of_removed_classes_are_refused_before_training(street):
     X, names = street_samples(street, 60)
     y = names["v3"].astype(object)
     y[:3] = "fax"
-    with pytest.raises(LecoError, match="label 'fax' of v1 is impossible: no class of v3 comes from it; leave these 3"):
+    with pytest.raises(
+        LecoError, match="label 'fax' of v1 is impossible: no class of v3 comes from it; remove these 3"
+    ):
         LecoClassifier(street).fit(X, y, ["v1"] * 3 + ["v3"] * 57)
 
 
