@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check docs bench install format clean
+.PHONY: demo test check docs dist bench install format clean
 
 demo: install  ## run the main job on embedded data
 	$(BIN)/leco demo
@@ -19,11 +19,14 @@ check: install  ## formatting, lint and types
 docs: install  ## build the documentation into build/docs; warnings, such as broken links, are errors
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
 
-bench: install  ## time what docs/explanation/performance.md tells; a quarter of an hour on an idle machine
+dist: install  ## build the wheel and the source distribution into dist
+	$(BIN)/python -m build
+
+bench: install  ## time what docs/explanation/performance.md reports; a quarter of an hour on an idle machine
 	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses; do \
 		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
 
-format: install  ## mend what `check` would complain about, where a tool can
+format: install  ## fix what `check` complains about, where a tool can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -1,10 +1,10 @@
-"""How fast this machine convolves, as WRN-28-2 does, compared with multiplying large matrices.
+"""Speed of the convolutions of WRN-28-2 on this machine, compared with the product of large matrices.
 
     .venv/bin/python benchmarks/convolutions.py
 
-Billions of operations a second (a multiplication and an addition are two), of the forward pass and of both gradients,
-with channels side by side (`channels_last`) and as torch lays them out unless told otherwise; 64 images. What reaches
-the rate of matrices can hardly be made faster by whoever calls it.
+Billions of operations per second (a multiplication and an addition are two), of the forward pass and of both gradients,
+in the memory formats `channels_last` and torch's default; 64 images. A rate close to that of matrices leaves little
+room for improvement outside the kernel.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 IMAGES, MATRIX = 64, 2_048
-STAGES = ((32, 32), (64, 16), (128, 8))  # channels, and the side of maps
+STAGES = ((32, 32), (64, 16), (128, 8))  # channels, and side of the maps
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     matrix = torch.randn(MATRIX, MATRIX)
-    print(f"{options.threads} thread(s), median of {options.repeats}, billions of operations a second")
+    print(f"{options.threads} thread(s), median of {options.repeats}, billions of operations per second")
     print(f"matrices of {MATRIX:,}: {rate(lambda: matrix @ matrix, 2 * MATRIX**3, options.repeats):.0f}")
     for layout in (torch.channels_last, torch.contiguous_format):
         for channels, side in STAGES:
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def rates(channels: int, side: int, layout: torch.memory_format, repeats: int) -> dict[str, float]:
-    """Of a 3 x 3 convolution."""
+    """Rates of a 3 x 3 convolution."""
     x = torch.randn(IMAGES, channels, side, side).to(memory_format=layout)
     weights = torch.randn(channels, channels, 3, 3).to(memory_format=layout)
     gradient = torch.randn_like(x)
@@ -50,13 +50,13 @@ def rates(channels: int, side: int, layout: torch.memory_format, repeats: int) -
         "gradient of inputs": backward(True, False),
         "of weights": backward(False, True),
     }
-    taps = (3 * side - 2) ** 2  # of a map: those that fall on padding are left out
+    taps = (3 * side - 2) ** 2  # per map, without those that fall on padding
     operations = 2 * IMAGES * channels**2 * taps
     return {name: rate(job, operations, repeats) for name, job in jobs.items()}
 
 
 def rate(job: Callable[[], object], operations: int, repeats: int) -> float:
-    """Billions of operations a second."""
+    """Billions of operations per second."""
     seconds = []
     for _ in range(repeats + 2):
         started = time.perf_counter()

@@ -1,10 +1,10 @@
-"""What of the gap on CUB old labels close: mistakes between families, or inside of them.
+"""Which part of the gap on CUB old labels close: mistakes between families, or within them.
 
     .venv/bin/python benchmarks/cub_gap.py --data DIR
 
-Linear heads of new labels alone (`ce`), with old ones (`lpl`), and of all samples with species (all-fine), scored on
-the validation samples of all periods, whose species only this script looks at; test samples are never read. Accuracy at
-species, at families, and at species when the family is given, in %, mean and standard deviation over seeds.
+Linear heads trained on new labels only (`ce`), on new and old labels (`lpl`), and on the species of all samples
+(all-fine), scored on the validation samples of all periods; test samples are never read. Accuracy of species, of
+families, and of species given the family, in %, mean and standard deviation over seeds.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from leco.data.benchmarks.benchmark import Benchmark
 
 
 def main() -> None:
-    """Measure seed by seed, print one line a head."""
+    """Measure each seed, and print one line per head."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--seeds", type=int, nargs="+", default=range(20, 25))
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def measure(cub: Benchmark, seed: int) -> dict[str, tuple[float, float, float]]:
-    """The three accuracies of each head, for one seed."""
+    """Three accuracies of each head, for one seed."""
     split, newest, species = cub.split(seed), cub.ontology.newest.name, cub.strata
     learned = torch.cat([period.train for period in split.periods])
     x, sizes = cub.pool.inputs.read(learned).numpy(), [len(period.train) for period in split.periods]
@@ -59,7 +59,7 @@ def measure(cub: Benchmark, seed: int) -> dict[str, tuple[float, float, float]]:
 
 
 def in_percent(values: tuple[float, ...]) -> str:
-    """The mean of some shares, and their standard deviation where there is one."""
+    """Format the mean and, if there are several values, the standard deviation."""
     spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * statistics.mean(values):.1f}{spread}"
 

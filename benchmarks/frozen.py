@@ -1,9 +1,9 @@
-"""FreezePrev with features computed once for a bank of views, against forwarding the frozen backbone at every step.
+"""FreezePrev with cached features, compared with forwarding the frozen backbone at every step.
 
-    .venv/bin/python benchmarks/frozen.py                        # WRN-28-2, the paper's 64 + 64 images a step
+    .venv/bin/python benchmarks/frozen.py                        # WRN-28-2, the paper's 64 + 64 images per step
 
-A run has two costs: the bank, once, and steps. What is printed: a step of each, timed in turns; the time that the bank
-takes, of which two views are timed; and from these the whole run of `--steps` steps.
+A run has two costs: the bank of features, once, and the steps. Printed are the time of a step of each kind, measured in
+turns; the time of the bank, extrapolated from two views; and from these the speed-up of a run of `--steps` steps.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--model", default="wrn-28-2")
     parser.add_argument("--method", default="lpl+st-hard/cond")
     parser.add_argument("--steps", type=int, nargs="+", default=[600, 160_000], help="of the whole run")
-    parser.add_argument("--draws-a-view", type=int, default=4, help="as the setting of `training`")
+    parser.add_argument("--draws-a-view", type=int, default=4, help="as training.transfer.draws_per_view")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""How a step grows: with the number of past samples, of past periods, and of classes.
+"""Time of a step as a function of the number of past samples, of past periods, and of classes.
 
     .venv/bin/python benchmarks/growth.py
 
-A linear head on features of 512 dimensions, `lpl+st-soft/cond`, 64 + 64 samples a step: a network would hide what is
-measured here. All sizes of a row are timed in turns, so that a busy machine slows them all.
+A linear head on features of 512 dimensions, `lpl+st-soft/cond`, 64 + 64 samples per step; a larger network would hide
+the cost measured here. All sizes of a row are timed in turns, so that other load affects all of them.
 """
 
 import argparse
@@ -27,7 +27,7 @@ METHOD = Method.parse("lpl+st-soft/cond")
 
 
 def features(tree: Ontology, count: int) -> Samples:
-    """A few feature vectors that stand for those of all samples, and a label of its own for each."""
+    """A few feature vectors, reused for all samples, and a label for each sample."""
     made = samples(tree, count, side=1)
     vectors = torch.randn(SHOWN, DIMENSIONS, generator=torch.Generator().manual_seed(1))
     return replace(made, inputs=Few(vectors, count))
@@ -42,7 +42,7 @@ def training(classes: int, periods: int, count: int) -> Training:
 
 
 def row(name: str, sizes: Sequence[int], runs: Sequence[Training], repeats: int) -> None:
-    """Time some runs in turns, and print what each step takes."""
+    """Time some runs in turns, and print the time of a step."""
     steps = [run.run() for run in runs]
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats + 1):
@@ -52,12 +52,12 @@ def row(name: str, sizes: Sequence[int], runs: Sequence[Training], repeats: int)
                 next(run)
             times[number].append((time.perf_counter() - started) / 5)
     medians = [statistics.median(found[1:]) for found in times]
-    told = ", ".join(f"{size:,}: {found * 1e3:.1f} ms" for size, found in zip(sizes, medians, strict=True))
-    print(f"{name}: {told}; last over first {medians[-1] / medians[0]:.2f}", flush=True)
+    summary = ", ".join(f"{size:,}: {found * 1e3:.1f} ms" for size, found in zip(sizes, medians, strict=True))
+    print(f"{name}: {summary}; last over first {medians[-1] / medians[0]:.2f}", flush=True)
 
 
 def main() -> None:
-    """Print a row for each thing that grows."""
+    """Print a row for each quantity."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)

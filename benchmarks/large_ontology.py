@@ -1,9 +1,9 @@
-"""Load, check and use an ontology of 100,000 classes in five versions: time and memory above what `import` costs.
+"""Load, check and use an ontology of 100,000 classes in five versions: time, and memory in addition to the imports.
 
     .venv/bin/python benchmarks/large_ontology.py            # a tree of 10, 100, 1,000, 10,000 and 100,000 classes
     .venv/bin/python benchmarks/large_ontology.py --flat     # five versions of 100,000 classes each
 
-Times are printed, not asserted; `tests/smoke/test_scale.py` holds the limit on memory.
+Times are printed, not asserted; `tests/smoke/test_scale.py` asserts the limit on memory.
 """
 
 import argparse
@@ -30,12 +30,12 @@ def tree(sizes: list[int]) -> dict[str, object]:
 
 
 def peak_mb() -> float:
-    """Highest memory this process has had, in MB."""
+    """Peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def main() -> None:
-    """Time one format after the other."""
+    """Time all steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flat", action="store_true")
     parser.add_argument("--format", default="yaml", choices=["yaml", "json", "tsv"])

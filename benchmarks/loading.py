@@ -1,4 +1,4 @@
-"""How long data take to be ready: CIFAR-100 from its official files, a manifest of 100,000 rows.
+"""Loading time of CIFAR-100 from its official files, and of a manifest of 100,000 rows.
 
 .venv/bin/python benchmarks/loading.py [--cifar ROOT]      # ROOT/cifar-100-python
 """
@@ -18,7 +18,7 @@ ROWS = 100_000
 def main() -> None:
     """Time both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar", type=Path, help="folder that holds cifar-100-python")
+    parser.add_argument("--cifar", type=Path, help="folder with cifar-100-python")
     options = parser.parse_args()
     if options.cifar:
         start = time.perf_counter()

@@ -1,10 +1,10 @@
-"""What logit adjustment (`training.finish.adjust`) gains where classes are not equally frequent: CUB with a long tail.
+"""Gain of logit adjustment (`training.finish.adjust`) on imbalanced classes: CUB with a long tail.
 
     .venv/bin/python benchmarks/long_tail.py --data DIR --work FOLDER
 
-The new labels of `cub-leco` are thinned out, to 8 of the most frequent species and one of the rarest; history and its
-old labels stay. It is written as own data would be, and `leco grid` does the rest. Tested on the validation samples of
-all periods: the test set is never read. Mean per-class accuracy in %, mean and standard deviation over seeds.
+The new labels of `cub-leco` are subsampled, from 8 of the most frequent species to one of the rarest; history and its
+old labels are unchanged. They are written as own data, and `leco grid` trains on them. Tested on the validation samples
+of all periods: the test set is never read. Mean per-class accuracy in %, mean and standard deviation over seeds.
 """
 
 import argparse
@@ -28,7 +28,7 @@ STRENGTHS = (0, 0.5, 1)
 
 
 def main() -> None:
-    """Write a project for each seed, train it, print one line a method."""
+    """Write a project for each seed, train it, and print one line per method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--work", type=Path, required=True, help="an empty folder")
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def write_project(cub: Benchmark, seed: int, folder: Path) -> None:
-    """Ontology, manifest, features and experiment."""
+    """Write ontology, manifest, features and experiment."""
     (folder / "features").mkdir(parents=True)
     (folder / "ontology.json").write_text(json.dumps(cub.ontology.to_dict()))
     data = "{manifest: labels.csv, ontology: ontology.json}"
@@ -83,19 +83,19 @@ def write_project(cub: Benchmark, seed: int, folder: Path) -> None:
                 labels = cub.ontology.translate(cub.strata[indices], newest, of.name)
                 for index, label in zip(indices.tolist(), labels.tolist(), strict=True):
                     if part == "test" and vector(cub, index).tobytes() in learned:
-                        continue  # a few pictures are there twice, and what was learned is no test
+                        continue  # a few pictures are duplicates, and training samples must not be tested on
                     np.save(folder / "features" / f"{index}.npy", vector(cub, index))
                     table.writerow([f"features/{index}.npy", of.name, of.handles[label], part])
 
 
 def vector(cub: Benchmark, index: int) -> NDArray[np.float32]:
-    """The features of a sample."""
+    """Features of a sample."""
     features: NDArray[np.float32] = cub.pool.inputs.read(torch.tensor([index]))[0].numpy()
     return features
 
 
 def thinned(indices: Tensor, species: Tensor, seed: int) -> Tensor:
-    """From 8 samples of the first species, of an order that the seed gives, to one of the last."""
+    """Keep from 8 samples of the first species, in a random order, to one of the last."""
     draws = torch.Generator().manual_seed(seed)
     shuffled = indices[torch.randperm(len(indices), generator=draws)]
     rank = torch.randperm(int(species.max()) + 1, generator=draws) / species.max()

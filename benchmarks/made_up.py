@@ -1,4 +1,4 @@
-"""Made-up data of CIFAR's shape, in two versions, for timing: no file is needed, and every run times the same work."""
+"""Synthetic data of CIFAR's shape, in two versions, for timing: needs no files, and the work is always the same."""
 
 from dataclasses import replace
 
@@ -14,20 +14,21 @@ from leco.devices import keep_memory, make_fabric
 from leco.methods.method import Method
 from leco.methods.terms import terms
 from leco.models import Network, build_backbone
-from leco.training.loop import Job, Optimisation, Training
+from leco.settings import Settings
+from leco.training.loop import Job, Training
 
 HALF = 64  # samples of each kind in a step
 ENDLESS = 1_000_000
 
 
 def ontology(classes: int = 100, periods: int = 2) -> Ontology:
-    """A tree: in each period, every class of the one before is split into five; the last has `classes`."""
+    """A tree in which each period splits every class of the previous one into five; the last has `classes`."""
     rows = [tuple(f"c{number // 5**up}-{up}" for up in range(periods - 1, -1, -1)) for number in range(classes)]
     return Ontology.from_taxonomy("made-up", [f"v{number + 1}" for number in range(periods)], rows)
 
 
 def samples(tree: Ontology, count: int, side: int = 32) -> Samples:
-    """Random pixels, and random labels that agree with each other."""
+    """Random pixels, and random labels that are consistent across versions."""
     random = torch.Generator().manual_seed(0)
     inputs = torch.randint(0, 256, (count, 3, side, side), generator=random, dtype=torch.uint8)
     newest = tree.newest.name
@@ -37,25 +38,25 @@ def samples(tree: Ontology, count: int, side: int = 32) -> Samples:
 
 
 def split(tree: Ontology, count: int) -> Annotated:
-    """As many samples in each period."""
+    """Split samples equally between periods."""
     parts = torch.arange(count).chunk(len(tree.versions))
     given = [Part(version.name, part) for version, part in zip(tree.versions, parts, strict=True)]
     return Annotated(given[-1], tuple(given[:-1]), Part(tree.newest.name, torch.empty(0, dtype=torch.int64)))
 
 
 def normalise(images: Tensor) -> Tensor:
-    """As CIFAR's are."""
+    """Scale pixels to [-1, 1]."""
     return images.float().div_(127.5).sub_(1)
 
 
 def network(model: str, tree: Ontology, coarse: str = "ce") -> Network:
-    """A network that knows nothing yet; joint training has a head for each version."""
+    """An untrained network; joint training has a head for each version."""
     torch.manual_seed(0)
     return Network(build_backbone(model, (3, 32, 32)), tree.versions if coarse == "joint" else [tree.newest])
 
 
 def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | None, steps: int = ENDLESS) -> Job:
-    """What `leco run` would do with such data: 64 new samples and 64 old ones a step, or 128 new ones."""
+    """The job that `leco run` would make: 64 new and 64 old samples per step, or 128 new ones."""
     keep_memory()
     summands = terms(method)
     annotated = split(tree, len(pool))
@@ -63,7 +64,7 @@ def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | N
     if not uses_history:
         annotated = replace(annotated, history=())
     batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps)
-    settings = Optimisation(learning_rate=0.01, evaluate_every=ENDLESS)
+    settings = Settings().change(optimiser={"learning_rate": (0.01,)}, batches={"evaluate_every": ENDLESS})
     return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, make_fabric("cpu"))
 
 

@@ -1,13 +1,13 @@
-"""Time and peak memory of `label_nll` on pixels against `F.cross_entropy` on the same logits, forward and backward.
+"""Time and peak memory of `label_nll` on pixels, compared with `F.cross_entropy`, forward and backward.
 
-    .venv/bin/python benchmarks/pixel_losses.py                          # 8 x 116 x 720 x 720: 8 GB, some minutes
+    .venv/bin/python benchmarks/pixel_losses.py                          # 8 x 116 x 720 x 720: 8 GB, a few minutes
     .venv/bin/python benchmarks/pixel_losses.py --shape 2 116 200 200    # seconds
     .venv/bin/python benchmarks/pixel_losses.py --device cuda
 
-Labels differ from pixel to pixel, which is hard on the caches. They are of the newest version; of one with 66 classes,
+Labels differ from pixel to pixel, the worst case for caches. They are of the newest version; of one with 66 classes,
 ten of which were split into six each, as in Mapillary Vistas; of both, with a tenth of the pixels void; or of classes
-that all were redrawn (`shares`). Cross-entropy always gets newest labels. Times are medians of alternating turns, so
-that a busy machine slows both; peaks are above what the imports take, logits included, each of a process of its own.
+that were all redrawn (`shares`). Cross-entropy always gets newest labels. Times are medians of alternating turns, so
+that other load affects both; peaks are in addition to the imports, logits included, each in a separate process.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Loss = Callable[[Tensor], Tensor]
 
 
 def street(classes: int, shares: bool) -> Evidence:
-    """Ten classes of v1 were each split into six; or all of six classes were redrawn."""
+    """Evidence where ten classes of v1 were each split into six, or where all classes were redrawn."""
     newest = [f"new-{number}" for number in range(classes)]
     if shares:
         v1 = [f"old-{number}" for number in range(6)]
@@ -45,11 +45,11 @@ def street(classes: int, shares: bool) -> Evidence:
 
 
 def losses(case: str, shape: tuple[int, ...], device: str) -> tuple[Loss, Loss]:
-    """Theirs and ours."""
+    """Return their loss and ours."""
     evidence = street(shape[1], shares=case == "shares").to(device)
     pixels = (shape[0], *shape[2:])
     fine, coarse = (torch.randint(len(evidence.ontology[v]), pixels, device=device) for v in ("v2", "v1"))
-    kind = torch.rand(pixels, device=device)  # of label
+    kind = torch.rand(pixels, device=device)  # decides the version of the label
     rows = evidence.ids(coarse, "v1")
     if case == "newest":
         rows = evidence.ids(fine, "v2")
@@ -74,7 +74,7 @@ def turn(loss: Loss, logits: Tensor) -> float:
 
 
 def peak_mb(device: str) -> float:
-    """Highest memory so far, in MB."""
+    """Peak memory so far, in MB."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -82,7 +82,7 @@ def peak_mb(device: str) -> float:
 
 
 def measure_peak(case: str, ours: bool, shape: tuple[int, ...], device: str) -> float:
-    """Peak of one forward and backward pass, in MB: only right in a process that has done nothing else."""
+    """Peak memory of one forward and backward pass, in MB; requires a fresh process."""
     turn(
         losses(case, (1, *shape[1:2], 8, 8), device)[ours],
         torch.randn(1, shape[1], 8, 8, device=device).requires_grad_(),
@@ -94,7 +94,7 @@ def measure_peak(case: str, ours: bool, shape: tuple[int, ...], device: str) -> 
 
 
 def main() -> None:
-    """Measure memory, then time, case by case."""
+    """Measure memory, then time, for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", type=int, nargs=4, default=(8, 116, 720, 720), metavar=("N", "C", "H", "W"))
     parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
@@ -109,14 +109,14 @@ def main() -> None:
     print(f"{' x '.join(map(str, shape))} float32 logits on {device}, {torch.get_num_threads()} threads")
     sizes = ["--shape", *map(str, shape), "--device", device]
     peaks = {}
-    for case in options.cases:  # before this process is large, which its children's peaks would show
+    for case in options.cases:  # first, while this process is small, since children inherit its peak
         for side in ("theirs", "ours"):
             command = [sys.executable, __file__, *sizes, "--cases", case, "--peak-of", side]
             peaks[case, side] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     logits = torch.randn(shape, device=device).requires_grad_()
     for case in options.cases:
         theirs, ours = losses(case, shape, device)
-        turn(theirs, logits), turn(ours, logits)  # the first does not count
+        turn(theirs, logits), turn(ours, logits)  # warm-up
         turns = [(turn(theirs, logits), turn(ours, logits)) for _ in range(options.repeats)]
         ratios = [b / a for a, b in turns]
         seconds = [statistics.median(side) for side in zip(*turns, strict=True)]

@@ -1,4 +1,4 @@
-"""Back-test of plans: mAcc on test after labelling for real what a plan simulates.
+"""Back-test of plans: test mAcc after carrying out the labelling that a plan simulates.
 
     .venv/bin/python benchmarks/plan_backtest.py cub-leco --sizes 800 1200 --seeds 10 11 12 13 14 --data DIR
     .venv/bin/python benchmarks/plan_backtest.py cifar-leco --sizes 1000 2000 --seeds 10 11 12 13 14 --data DIR \

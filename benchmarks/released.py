@@ -1,25 +1,24 @@
-"""Our training step against one written in the manner of the paper's released code.
+"""Our training step compared with a reimplementation of the paper's released code.
 
-    .venv/bin/python benchmarks/released.py                      # WRN-28-2, 64 + 64 images a step
+    .venv/bin/python benchmarks/released.py                      # WRN-28-2, 64 + 64 images per step
     .venv/bin/python benchmarks/released.py --model wrn-16-1
-    .venv/bin/python benchmarks/released.py --keep-workers       # kinder to the other side
+    .venv/bin/python benchmarks/released.py --keep-workers       # favours the other side
 
-The other side is a plain PyTorch loop, which does what that code does (its last version), and no more:
+The other side is a plain PyTorch loop that does what that code (its latest version) does, and nothing else:
 
-- A view is made by PIL, image by image, in the workers of DataLoaders, one worker a core (there, four). FixMatch has a
-  loader of its own for the weak and the strong view of old images, besides the one whose images the coarse loss sees.
-  A loader starts its workers anew in every epoch, as DataLoaders do unless told otherwise; with `--keep-workers` not.
-- Each loss makes its own passes: the new images; the old ones for the coarse loss; the old ones again for the
-  pseudo-labels; and twice, without gradient, the same images by the teacher or in the weak view: first for the
-  threshold and what is counted, then for the guesses themselves. Five passes, where three do.
-- Weights and images are laid out as torch does unless told otherwise.
-- Correct answers are counted class by class in Python, sample by sample; what is seen of pseudo-labels is kept by
-  concatenating tensors, step after step.
+- Views are made by PIL, image by image, in the workers of DataLoaders, one worker per core (four in that code).
+  FixMatch has a separate loader for the weak and the strong view of old images, besides that of the coarse loss.
+  Loaders restart their workers in every epoch, the default of DataLoaders, except with `--keep-workers`.
+- Each loss has its own forward passes: the new images; the old ones for the coarse loss; the old ones again for the
+  pseudo-labels; and twice, without gradient, the same images through the teacher or in the weak view: first for the
+  threshold and statistics, then for the pseudo-labels themselves. Five passes, where three suffice.
+- Weights and images have torch's default memory format.
+- Correct predictions are counted per class in Python, sample by sample; statistics of pseudo-labels are collected by
+  concatenating tensors at every step.
 
-Both train the same network by the same SGD with an average of its weights, on the same made-up images, 1,000 new ones
-and 1,000 old ones. Each has a process of its own, since `leco` sets how memory is kept in its own, and they are timed
-in turns of an epoch, one waiting for the other, so that a busy machine slows both; images/s counts the 64 + 64 of a
-step.
+Both train the same network with the same SGD and weight averaging, on the same synthetic images, 1,000 new and 1,000
+old ones. Each runs in its own process, since `leco` tunes the memory allocator of its process, and they take turns of
+an epoch, so that other load affects both; images/s counts the 64 + 64 images of a step.
 """
 
 import argparse
@@ -68,7 +67,7 @@ class Pictures(Dataset[tuple[list[Tensor], int, int]]):
 
 
 def endless(pictures: Pictures, workers: int, keep: bool) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
-    """Shuffled batches, epoch after epoch; workers are forked, as on Linux, though this process is not."""
+    """Shuffled batches, epoch after epoch; workers are forked, the default on Linux, although this process is not."""
     kept = {"persistent_workers": keep, "num_workers": workers, "multiprocessing_context": "fork"}
     loader = DataLoader(pictures, HALF, shuffle=True, drop_last=True, **kept)
     while True:
@@ -76,7 +75,7 @@ def endless(pictures: Pictures, workers: int, keep: bool) -> Iterator[tuple[list
 
 
 class Plain:
-    """A loop in the manner of the released code, for `lpl+st-hard/cond` and `lpl+fixmatch/cond`."""
+    """A loop like that of the released code, for `lpl+st-hard/cond` and `lpl+fixmatch/cond`."""
 
     def __init__(self, method: Method, model: str, pool: Samples, tree: Ontology, workers: int, keep: bool) -> None:
         self.student, self.average = network(model, tree), network(model, tree)
@@ -102,7 +101,7 @@ class Plain:
         self.seen = torch.empty(0)
 
     def step(self) -> None:
-        """One step, every loss with passes of its own."""
+        """Make one step, with separate passes for every loss."""
         newest = self.student.versions[-1]
         (new,), _, fine = next(self.new)
         (old,), coarse, _ = next(self.old)
@@ -144,28 +143,28 @@ class Plain:
 
 
 class Side:
-    """One of the two in a process of its own, which waits until it is asked for steps."""
+    """One of the two sides, in a process that waits for requests to make steps."""
 
     def __init__(self, plain: bool, name: str, options: argparse.Namespace) -> None:
-        context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+        context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=answer, args=(theirs, plain, name, options))
         self.process.start()
 
     def seconds(self, steps: int) -> float:
-        """How long so many steps take."""
+        """Return the duration of some steps."""
         self.line.send(steps)
         taken: float = self.line.recv()
         return taken
 
     def end(self) -> None:
-        """Let it go."""
+        """End the process."""
         self.line.send(0)
         self.process.join()
 
 
 def answer(line: Connection, plain: bool, name: str, options: argparse.Namespace) -> None:
-    """Make as many steps as is asked for, and say how long they took, until none are asked for."""
+    """Make the requested number of steps, send their duration, and repeat until zero are requested."""
     torch.set_num_threads(options.threads)
     method, tree = Method.parse(name), ontology(CLASSES)
     pool = samples(tree, SAMPLES)
@@ -185,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="wrn-28-2")
     parser.add_argument("--repeats", type=int, default=3, help=f"turns of an epoch, {EPOCH} steps")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of torch, and workers")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="torch threads, and workers")
     parser.add_argument("--keep-workers", action="store_true", help="loaders of the other side keep their workers")
     options = parser.parse_args()
     for name in ("lpl+fixmatch/cond", "lpl+st-hard/cond"):

@@ -1,12 +1,12 @@
-"""What a step costs besides the passes through the network that its method needs.
+"""Overhead of a step over the forward and backward passes that its method needs.
 
     .venv/bin/python benchmarks/step_overhead.py                          # all 39 methods, WRN-28-2, 64 + 64 images
     .venv/bin/python benchmarks/step_overhead.py --methods ce,lpl+fixmatch/cond --model wrn-16-1
 
-The bare side makes the same forward and backward passes of tensors that are ready: of the new images and, where the
-method uses them, of the old ones, and the passes without gradient of a teacher or of the weak view. Ours also draws the
-samples, makes their views, computes all losses, changes the weights and averages them. Both are timed in turns, so that
-a busy machine slows both; the ratio is of the medians.
+The bare side makes the same forward and backward passes on prepared tensors: of the new images and, if the method uses
+them, of the old ones, and the passes without gradient of a teacher or of the weak view. Ours also draws the samples,
+makes their views, computes all losses, and updates and averages the weights. Both are timed in turns, so that other
+load affects both; the ratio is that of the medians.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Bare:
         self.images = torch.randn(self.count, 3, 32, 32)
 
     def step(self) -> None:
-        """Forward everything, backward what has a gradient."""
+        """Forward everything, and backward where there is a gradient."""
         total = torch.zeros(())
         for request in self.requests:
             total = total + self._forward(request)
@@ -51,7 +51,7 @@ class Bare:
 
 
 def ratio(method: Method, model: str, repeats: int) -> tuple[float, float]:
-    """Median seconds of our step and of the bare one."""
+    """Median time of our step and of the bare one, in seconds."""
     tree = ontology(CLASSES)
     training = make_training(method, model, samples(tree, SAMPLES), tree)
     bare, steps = Bare(training), training.run()
@@ -67,9 +67,9 @@ def ratio(method: Method, model: str, repeats: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print one line for each method."""
+    """Print one line per method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", help="such as ce,lpl (all 39 if not given)")
+    parser.add_argument("--methods", help="such as ce,lpl; all 39 by default")
     parser.add_argument("--model", default="wrn-28-2")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -82,7 +82,7 @@ def main() -> None:
         ours, bare = ratio(method, options.model, options.repeats)
         found.append(ours / bare)
         print(
-            f"  {method!s:22} {ours * 1e3:8.0f} ms a step, bare {bare * 1e3:8.0f} ms, ratio {ours / bare:.3f}",
+            f"  {method!s:22} {ours * 1e3:8.0f} ms per step, bare {bare * 1e3:8.0f} ms, ratio {ours / bare:.3f}",
             flush=True,
         )
     print(f"largest ratio {max(found):.3f}, median {statistics.median(found):.3f}, of {len(found)} methods")

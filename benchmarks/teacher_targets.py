@@ -1,12 +1,12 @@
-"""Soft pseudo-labels of pixels: the teacher on every crop, or the five likeliest classes of each pixel kept.
+"""Soft pseudo-labels of pixels: a teacher on every crop, or the five likeliest classes of each pixel from a file.
 
     .venv/bin/python benchmarks/teacher_targets.py      # a small network and small images
     .venv/bin/python benchmarks/teacher_targets.py --model hrnet_w48 --crop 720 --image 1650 2200 --classes 116 \
         --batch 1 --repeats 1                           # the paper's shapes
 
-One step sees a batch of new and one of old images. A kept target is read from a file that is as large as the image,
-scaled and cropped as the image is, since crops are random, and its probabilities are spread over the classes. Times are
-medians of alternating turns in one process; the file is in the cache of the system, which flatters reading.
+One step has a batch of new and one of old images. A stored target is read from a file of the size of the image, scaled
+and cropped like the image, since crops are random, and its probabilities are scattered over the classes. Times are
+medians of alternating turns in one process; the file is in the page cache, which makes reading look fast.
 """
 
 import argparse
@@ -31,13 +31,13 @@ KEPT = 5  # classes of each pixel
 
 
 def main() -> None:
-    """Measure one step with and without a teacher, and the reading of kept targets."""
+    """Time one step, a teacher, and the reading of stored targets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--crop", type=int, default=160)
     parser.add_argument("--image", type=int, nargs=2, default=(180, 240), metavar=("HEIGHT", "WIDTH"))
     parser.add_argument("--classes", type=int, default=31)
-    parser.add_argument("--batch", type=int, default=8, help="new images a step, and as many old ones")
+    parser.add_argument("--batch", type=int, default=8, help="new images per step, and number of old ones")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     street = Ontology.from_taxonomy("street", ["v1", "v2"], [("all", f"class-{n}") for n in range(options.classes)])
@@ -76,7 +76,7 @@ def main() -> None:
     own, running, reading = (statistics.median(times[1:]) for times in seconds)
     print(f"{options.model}, {options.batch} + {options.batch} crops of {options.crop}, {options.classes} classes")
     print(f"step of the student {own:.2f} s, teacher on the fly {running:.2f} s: {running / own:.0%} more")
-    print(f"top {KEPT} read, scaled and spread {reading:.2f} s: {reading / own:.0%} more; {size / 1e6:.1f} MB an image")
+    print(f"top {KEPT} from a file {reading:.2f} s: {reading / own:.0%} more; {size / 1e6:.1f} MB per image")
 
 
 def keep(path: Path, classes: int, height: int, width: int) -> None:
@@ -87,7 +87,7 @@ def keep(path: Path, classes: int, height: int, width: int) -> None:
 
 
 def read(path: Path, classes: int, crop: int) -> Tensor:
-    """Targets (c, crop, crop) of a random part of an image, at a random scale: nearest pixels, as of labels."""
+    """Targets (c, crop, crop) of a random crop at a random scale, by the nearest pixel, like labels."""
     with np.load(path) as kept:
         likeliest, probs = (torch.from_numpy(kept[name]) for name in ("likeliest", "probs"))
     side = int(crop / (0.75 + 0.75 * torch.rand(()).item()))

@@ -1,12 +1,12 @@
-"""Strong views (flip, shift, RandAugment, cutout) of 128 CIFAR-sized images: ours on the batch, PIL image by image.
+"""Strong views (flip, shift, RandAugment, cutout) of 128 CIFAR-sized images: ours on batches, PIL's on single images.
 
     .venv/bin/python benchmarks/views.py                    # random crops of scikit-learn's photographs
-    .venv/bin/python benchmarks/views.py --cifar ROOT       # ROOT/cifar-100-python, the real thing
+    .venv/bin/python benchmarks/views.py --cifar ROOT       # ROOT/cifar-100-python
 
 Both sides make float tensors from uint8 arrays, with the same distribution of operations. They are timed on one core
-(one torch thread, one process) and on all (as many torch threads, as many processes of a pool that is already warm
-and holds the images), in turns of a few batches, so that a busy machine slows both; medians are printed. Whatever
-else uses the cores while all of them are timed makes torch's threads wait for each other: time on an idle machine.
+(one torch thread, one process) and on all (one torch thread per core; one process per core, in a warm pool that has the
+images), in turns of a few batches, so that other load affects both; medians are printed. Run it on an idle machine:
+with other load, torch's threads wait for each other.
 """
 
 import argparse
@@ -29,17 +29,17 @@ from leco.data.rng import Draws
 from leco.data.views.randaugment import strong
 
 N, SIDE = 128, 32
-BATCHES = 5  # per turn: a core that has just slept is slow
+BATCHES = 5  # per turn: a core that was idle is slow at first
 Picture = Image.Image
 
 
 def turned(image: Picture, matrix: tuple[float, float, float, float, float, float]) -> Picture:
-    """An affine transform, to the nearest pixel."""
+    """Apply an affine transform, to the nearest pixel."""
     return image.transform(image.size, Image.Transform.AFFINE, matrix)
 
 
 def sign() -> int:
-    """Left or right, up or down."""
+    """Random sign."""
     return random.choice((-1, 1))
 
 
@@ -63,7 +63,7 @@ PIL_POOL: list[Callable[[Picture, int], Picture]] = [
 
 
 def pil_randaugment(image: Picture) -> Picture:
-    """Two operations, each with probability 0.5."""
+    """Apply two operations, each with probability 0.5."""
     for operation in random.choices(PIL_POOL, k=2):
         if random.random() < 0.5:
             image = operation(image, random.randint(1, 9))
@@ -71,7 +71,7 @@ def pil_randaugment(image: Picture) -> Picture:
 
 
 def pil_cutout(image: Picture) -> Picture:
-    """A grey square of half the side around a uniform centre."""
+    """Draw a grey square of half the side around a uniform centre."""
     side = image.width // 2
     left, top = (int(max(0, random.random() * length - side / 2)) for length in image.size)
     ImageDraw.Draw(image).rectangle((left, top, min(SIDE, left + side), min(SIDE, top + side)), (127, 127, 127))
@@ -81,28 +81,28 @@ def pil_cutout(image: Picture) -> Picture:
 PIL_STRONG = Compose(
     [RandomHorizontalFlip(), RandomCrop(SIDE, padding=4, padding_mode="reflect"), pil_randaugment, pil_cutout]
 )
-HELD: list[np.ndarray] = []  # what each process of the pool works on
+HELD: list[np.ndarray] = []  # the images of each process of the pool
 
 
 def hold(arrays: list[np.ndarray]) -> None:
-    """Give a process its images and one thread."""
+    """Initialise a process of the pool with its images and one thread."""
     torch.set_num_threads(1)
     HELD[:] = arrays
 
 
 def pil_views(part: slice) -> np.ndarray:
-    """The strong views of some of the images this process holds; an array, which crosses processes cheaply."""
+    """Strong views of some images of this process, as an array, which is cheap to send between processes."""
     return torch.stack([ToTensor()(PIL_STRONG(Image.fromarray(array))) for array in HELD[part]]).numpy()
 
 
 def cifar(root: Path) -> list[np.ndarray]:
-    """The first images of CIFAR-100's test set."""
+    """First images of CIFAR-100's test set."""
     images = load("cifar-leco", root).test.inputs.read(torch.arange(N))
     return list(images.permute(0, 2, 3, 1).contiguous().numpy())
 
 
 def photographs() -> list[np.ndarray]:
-    """Pieces of two photographs, scaled to a quarter."""
+    """Crops of two photographs, scaled to a quarter."""
     pictures = [Image.fromarray(picture).reduce(4) for picture in load_sample_images().images]
     rng = random.Random(0)
     corners = [(rng.randrange(p.width - SIDE), rng.randrange(p.height - SIDE)) for p in pictures * (N // 2)]
@@ -113,7 +113,7 @@ def photographs() -> list[np.ndarray]:
 def main() -> None:
     """Time both sides in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cifar", type=Path, help="folder that holds cifar-100-python")
+    parser.add_argument("--cifar", type=Path, help="folder with cifar-100-python")
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     arrays = cifar(options.cifar) if options.cifar else photographs()
@@ -131,7 +131,7 @@ def main() -> None:
 
 
 def race(images: torch.Tensor, threads: int, repeats: int, pool: Pool) -> tuple[float, float]:
-    """Median seconds per batch of both sides; the first turn does not count."""
+    """Median time per batch of both sides, in seconds, without the first turn."""
     torch.set_num_threads(threads)
     ids = torch.arange(N)
     parts = [slice(i * N // threads, (i + 1) * N // threads) for i in range(threads)]
@@ -143,7 +143,7 @@ def race(images: torch.Tensor, threads: int, repeats: int, pool: Pool) -> tuple[
         middle = time.perf_counter()
         for _ in range(BATCHES):
             if threads == 1:
-                pil_views(slice(N))  # in this process: no transfer to pay for
+                pil_views(slice(N))  # in this process, without any transfer
             else:
                 pool.map(pil_views, parts, chunksize=1)
         ours.append((middle - start) / BATCHES)

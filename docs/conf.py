@@ -40,8 +40,10 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 120
 add_module_names = False
-nitpicky = True  # types in signatures that lead nowhere are warnings, too; these are not ours:
-nitpick_ignore_regex = [("py:.*", r"(torch|numpy|scipy|sklearn|pandas|PIL|collections|pathlib|typing)\..*|Tensor")]
+nitpicky = True  # types in signatures that lead nowhere are warnings, too, but for those of others and internal ones
+_OTHERS = r"(torch|numpy|scipy|sklearn|pandas|PIL|collections|pathlib|typing)\..*|Tensor|NDArray.*"
+_INTERNAL = r"leco\.(settings|dataset|modalities|models|model|methods\.terms|evaluation)\..*|ArrayDataset|dict\[str"
+nitpick_ignore_regex = [("py:.*", _OTHERS), ("py:.*", _INTERNAL)]
 toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"

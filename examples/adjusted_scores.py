@@ -26,7 +26,7 @@ Scored = dict[tuple[float, str], float]  # (strength, metric) -> percent
 
 @torch.no_grad()
 def main() -> None:
-    """Find the stages, predict with each, print."""
+    """Find the stages, predict with each, and print the scores."""
     options = arguments(__doc__).parse_args()
     gains: dict[tuple[str, str], list[float]] = {}
     for name, stage, judge, network in stored_models(options):

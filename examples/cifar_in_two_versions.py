@@ -3,11 +3,11 @@
     python examples/cifar_in_two_versions.py DATA PHOTOS --images 60
 
 `DATA` holds the official files (`leco data fetch cifar-leco-1k --data DATA`). PHOTOS/v1 has 20 classes: 17 groups of
-CIFAR's classes, and three vehicles of their own. PHOTOS/v2 has 99: CIFAR's classes, except that
+CIFAR's classes, and three single vehicles. PHOTOS/v2 has 99: CIFAR's classes, except that
   - `tram` is called `streetcar` now,
   - `bicycle` and `motorcycle` were merged into `two_wheeler`,
   - `rocket` is new: v1 has no images of it.
-Some images of v1 were labelled again for v2.
+Some images of v1 were relabelled for v2.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--images", type=int, default=60, help="of every class, for each version")
+    parser.add_argument("--images", type=int, default=60, help="per class and version")
     options = parser.parse_args(arguments)
     write(options.data, options.photos, options.images)
 

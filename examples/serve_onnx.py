@@ -106,7 +106,7 @@ def handler(model: Model) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -115,7 +115,7 @@ def main() -> None:
     """Serve until interrupted."""
     model, port = Model.load(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 8080
     with ThreadingHTTPServer(("127.0.0.1", port), handler(model)) as server:
-        print(f"http://127.0.0.1:{port} answers in {', '.join(model.outputs)}")
+        print(f"http://127.0.0.1:{port} predicts {', '.join(model.outputs)}")
         server.serve_forever()
 
 

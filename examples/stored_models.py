@@ -1,4 +1,4 @@
-"""The models of the last period that are in a store, for the scripts beside this one."""
+"""Models of the last period in a store, for the other scripts in this folder."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def stored_models(
     options: argparse.Namespace, seed: int | None = None
 ) -> Iterator[tuple[str, Stage, Judge, nn.Module]]:
-    """Name, stage, judge and network of each complete model of the last period, of one seed or of all."""
+    """Yield name, stage, judge and network of each complete model of the last period, of one seed or of all."""
     for path in sorted((options.runs / "stages").glob("*/config.json")):
         config = json.loads(path.read_text())
         mine = config["material"].startswith(f"{options.benchmark} ") and seed in (None, config["seed"])

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from PIL import Image
+from tests.plugins import registered_toys
 
 from leco import Ontology
 
 # The first example pays for imports; the machine may be busy.
 settings.register_profile("leco", deadline=None)
 settings.load_profile("leco")
+
+collect_ignore = ["toys.py"]  # a look for doctests would register them for good
 
 STREET = {
     "name": "street",
@@ -54,6 +57,13 @@ STREET = {
         },
     ],
 }
+
+
+@pytest.fixture(scope="module")
+def toys():
+    """A user's own module, imported: `tests/toys.py`."""
+    with registered_toys() as module:
+        yield module
 
 
 @pytest.fixture

@@ -1,25 +1,25 @@
-"""Parts of pages that are written when the site is built, from the code itself.
+"""Parts of pages that are generated from the code when the site is built.
 
-A page says where with a comment, which GitHub does not show: `<!-- generated: settings -->`.
+A comment, which GitHub does not show, marks the place: `<!-- generated: settings -->`.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from command_line import how_tos, verbs
-from settings_table import settings_table
+from settings_table import settings_tables
 from sphinx.errors import ExtensionError
 
 from leco.cli.main import app as command_line
-from leco.settings import Settings
+from leco.settings import PARTS as SETTINGS
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-# For each page, its part and what writes it, given the page.
+# For each page, the part that is generated, and the function that writes it, given the page.
 PARTS: dict[str, tuple[str, Callable[[str], str]]] = {
     "reference/cli": ("verbs", lambda page: verbs(command_line, "leco", how_tos(page))),
-    "reference/settings": ("settings", lambda _: settings_table(Settings)),
+    "reference/settings": ("settings", lambda _: settings_tables(SETTINGS)),
 }
 
 

@@ -1,43 +1,38 @@
-"""The settings of a pydantic class as a Markdown table: name, type, default, bounds, meaning.
+"""All settings as Markdown, from the code: a table for each part."""
 
-The meaning is a field's description or, where it has none, the comment beside it or above it.
-"""
-
-import inspect
-import io
-import re
-import tokenize
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
+_HUGE = 1_000_000
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-_ALIGNED = "|---|---|---|---|---|"
 
 
-def settings_table(model: type[BaseModel]) -> str:
-    """The table of all fields of a class."""
-    comments = field_comments(model)
-    rows = [
-        (
-            f"`{name}`",
-            spell_type(field.annotation),
-            _default(field),
-            bounds([*field.metadata, *_inner_metadata(field.annotation)]),
-            field.description or comments.get(name, ""),
-        )
-        for name, field in model.model_fields.items()
-    ]
-    header = ("setting", "type", "default", "bounds", "meaning")
-    return "\n".join([_row(header), _ALIGNED, *map(_row, rows)]) + "\n"
+def settings_tables(parts: Mapping[str, type[BaseModel]]) -> str:
+    """A section for each part: its docstring, and a table of its settings."""
+    return "\n".join(f"## {name}\n\n{_first_paragraph(part)}\n\n{_table(part)}\n" for name, part in parts.items())
+
+
+def _first_paragraph(part: type[BaseModel]) -> str:
+    return " ".join((part.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _table(part: type[BaseModel]) -> str:
+    rows = [(f"`{name}`", _default(field), _meaning(field)) for name, field in part.model_fields.items()]
+    return "\n".join([_row(("setting", "default", "meaning")), "|---|---|---|", *map(_row, rows)])
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The description of a field, and in italics the values that it takes."""
+    values = [spell_type(field.annotation), bounds([*field.metadata, *_inner_metadata(field.annotation)])]
+    return " ".join((field.description or "").split()) + f" *({', '.join(filter(None, values))})*"
 
 
 def spell_type(annotation: Any) -> str:
-    """A type in the words of a user: the values that may be written.
+    """A type as users write its values.
 
     >>> spell_type(Literal["cosine", "poly"] | None)
     '`cosine` or `poly`, or none'
@@ -52,60 +47,21 @@ def spell_type(annotation: Any) -> str:
         return f"{kinds}, or none" if NoneType in inner else kinds
     if origin is tuple and inner[1:] == (...,):
         return f"{spell_type(inner[0])}, or a list"
-    if origin in (tuple, list):
-        return f"list ({', '.join(spell_type(kind) for kind in inner)})"
+    if origin is tuple:
+        return f"list of {len(inner)} {spell_type(inner[0])}s"
     words: Mapping[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false"}
-    return words.get(annotation, f"`{getattr(annotation, '__name__', annotation)}`")
+    return words[annotation]
 
 
 def bounds(metadata: Iterable[Any]) -> str:
-    """The bounds among the constraints of a field.
+    """The bounds among the constraints of a field, but for those that only keep numbers from overflowing.
 
     >>> from annotated_types import Ge, Lt
     >>> bounds([Ge(0), Lt(1)])
     '≥\\xa00, <\\xa01'
     """
     found = [(sign, getattr(each, key)) for each in metadata for key, sign in _SIGNS.items() if hasattr(each, key)]
-    return ", ".join(f"{sign}\N{NO-BREAK SPACE}{_number(value)}" for sign, value in found)
-
-
-def field_comments(model: type[BaseModel]) -> dict[str, str]:
-    """The comment of each field: behind it on its line, or alone on the lines above it."""
-    source = inspect.cleandoc("\n" + inspect.getsource(model))
-    fields = {line: name for line, name in _field_lines(source) if name in model.model_fields}
-    found: dict[str, str] = {}
-    above: list[str] = []
-    for number, line in enumerate(source.splitlines(), start=1):
-        comment = _comments(source).get(number, "")
-        if line.strip().startswith("#"):
-            above.append(comment)
-            continue
-        if number in fields:
-            found[fields[number]] = " ".join([*above, comment]).strip()
-        above = []
-    return {name: text for name, text in found.items() if text}
-
-
-def _field_lines(source: str) -> list[tuple[int, str]]:
-    lines = enumerate(source.splitlines(), start=1)
-    return [(number, found[1]) for number, line in lines if (found := re.match(r"    (\w+):", line))]
-
-
-def _comments(source: str) -> dict[int, str]:
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-
-
-def _default(field: FieldInfo) -> str:
-    value = field.default
-    if value is PydanticUndefined:
-        return ""
-    parts = value if isinstance(value, tuple) else (value,)
-    return ", ".join("none" if part is None else f"`{str(part).lower()}`" for part in parts)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return ", ".join(f"{sign}\N{NO-BREAK SPACE}{_number(value)}" for sign, value in found if value < _HUGE)
 
 
 def _inner_metadata(annotation: Any) -> list[Any]:
@@ -114,6 +70,15 @@ def _inner_metadata(annotation: Any) -> list[Any]:
     nested = [each for inner in get_args(annotation) for each in _inner_metadata(inner)]
     flat = [part for each in own for part in (each.metadata if isinstance(each, FieldInfo) else [each])]
     return flat + nested
+
+
+def _default(field: FieldInfo) -> str:
+    values = field.default if isinstance(field.default, tuple) else (field.default,)
+    return ", ".join("none" if value is None else f"`{str(value).lower()}`" for value in values)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from leco.dataset.dataset import Dataset, benchmark
+    from leco.dataset.benchmark import benchmark
+    from leco.dataset.dataset import Dataset
     from leco.errors import LecoError
     from leco.estimator import LecoClassifier
     from leco.experiments.train import train
@@ -58,7 +59,7 @@ _HOMES = {
     "Settings": "leco.settings",
     "Transition": "leco.ontology.transition",
     "Version": "leco.ontology.version",
-    "benchmark": "leco.dataset.dataset",
+    "benchmark": "leco.dataset.benchmark",
     "load": "leco.model.model",
     "train": "leco.experiments.train",
 }

@@ -18,14 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 from leco.errors import LecoError, nearest
 
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["32-true", "bf16-mixed"]  # 16 bits of the other kind need a scaler, one more state to keep
+Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
 
 
 @lru_cache(maxsize=1)
 def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
-    """One device, or, under `torchrun`, one for each of its processes."""
+    """Return a Fabric for one device or, under `torchrun`, one device per process."""
     if device not in get_args(Device):
-        raise LecoError(f"{device!r} is no device{nearest(device, get_args(Device))}")
+        raise LecoError(f"{device!r} is not a device{nearest(device, get_args(Device))}")
     device = _resolved(device)
     check_precision(device, precision)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -42,41 +42,41 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
 
 
 def _without_broadcast() -> dict[str, Any]:
-    """The option that turns off copying buffers: BatchNorm's statistics are shared as they are made (see below)."""
+    """Option that turns off broadcasting buffers: `share_statistics` already synchronises BatchNorm."""
     known = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
 def keep_memory() -> None:
-    """Have the C library keep the memory that tensors leave, which the next step asks for again.
+    """Make the C library keep the memory of freed tensors for the next step.
 
-    Given back to the system, it comes back page by page, each cleared anew: a step of WRN-28-2 is 1.03 to 1.08 times
-    as fast without (docs/explanation/performance.md), at the same peak. The setting is the whole process's, so it is made for
-    runs only, not where `leco` is a guest. Only glibc has it.
+    Otherwise it is returned to the system, and every page is zeroed again when it is reused. A step of WRN-28-2 is
+    1.03 to 1.08 times as fast (docs/explanation/performance.md), at the same peak memory. The setting affects the whole
+    process, so it is made in runs only, not when `leco` is used as a library. Only glibc has it.
     """
     if sys.platform != "linux" or not hasattr(library := ctypes.CDLL(None), "mallopt"):
         return
-    trim_threshold, mmap_threshold = -1, -3  # as malloc.h numbers them
+    trim_threshold, mmap_threshold = -1, -3  # constants of malloc.h
     library.mallopt(trim_threshold, 2**31 - 1)
-    library.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc takes; larger tensors come and go
+    library.mallopt(mmap_threshold, 32 * 2**20)  # the maximum of glibc; larger tensors are still returned
 
 
 def _resolved(device: str) -> str:
-    """The device that `auto` means here; a missing one is refused."""
+    """Return the device that `auto` means on this machine; refuse a missing one."""
     if device == "cuda" and not torch.cuda.is_available():
-        raise LecoError("this machine has no GPU that torch can use; say cpu or auto")
+        raise LecoError("device: this machine has no GPU that torch can use; use cpu or auto")
     return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def check_precision(device: str, precision: Precision) -> None:
-    """Refuse what the device cannot do, before it kills the process."""
+    """Refuse a precision that the device does not support, before it kills the process."""
     if precision == "bf16-mixed" and device == "cpu" and not bfloat16_works():
-        raise LecoError("bfloat16 does not work on this CPU (a trial in another process failed); say 32-true")
+        raise LecoError("bfloat16 does not work on this CPU (a trial in a child process failed); use 32-true")
 
 
 @lru_cache(maxsize=1)
 def bfloat16_works() -> bool:
-    """Try bfloat16 in a child process: some virtual machines report AMX, then die of an illegal instruction."""
+    """Try bfloat16 in a child process: some virtual machines report AMX, but raise an illegal instruction."""
     trial = (
         "import torch\n"
         "x = torch.randn(8, 16, 32, 32, requires_grad=True)\n"
@@ -90,16 +90,17 @@ def bfloat16_works() -> bool:
 
 
 def place(network: nn.Module, device: torch.device) -> nn.Module:
-    """Move a network to a device; on a CPU, its channels are kept side by side, which it convolves faster.
+    """Move a network to a device; on a CPU, use the memory format `channels_last`, which makes convolutions faster.
 
-    A step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/explanation/performance.md). On GPUs it was not measured.
+    A step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/explanation/performance.md). Not measured on
+    GPUs.
     """
     network.to(device)
     return network.to(memory_format=torch.channels_last) if device.type == "cpu" else network
 
 
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
-    """Let BatchNorm see the samples of all processes, so that several give what one would."""
+    """Synchronise BatchNorm over all processes, so that results equal those of one process."""
     if device.type == "cuda":
         from timm.layers.norm_act import convert_sync_batchnorm
 
@@ -110,14 +111,14 @@ def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
             network.add_module(name, SharedBatchNorm.of(child))
         elif isinstance(child, nn.modules.batchnorm._BatchNorm):
             kind = type(child).__name__
-            raise LecoError(f"statistics of {kind} cannot be shared by processes on a CPU; train in one process")
+            raise LecoError(f"{kind} cannot be synchronised between processes on a CPU; train in one process")
         else:
             share_statistics(child, device)
     return network
 
 
 class _OverAll(torch.autograd.Function):
-    """The sum over all processes; its gradient is the sum of theirs."""
+    """Sum over all processes; its gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(_: Any, values: Tensor) -> Tensor:
@@ -140,7 +141,7 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
 
     @classmethod
     def of(cls, norm: nn.modules.batchnorm._BatchNorm) -> "SharedBatchNorm":
-        """The same layer, shared."""
+        """Convert a layer."""
         shared = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         shared.weight, shared.bias = norm.weight, norm.bias
         shared.running_mean, shared.running_var = norm.running_mean, norm.running_var
@@ -150,7 +151,7 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
     def _check_input_dim(self, x: Tensor) -> None: ...
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, c, ...) -> (n, c, ...), in float32 at least."""
+        """(n, c, ...) -> (n, c, ...), in at least float32."""
         if not self.training:
             return super().forward(inputs)
         x = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
@@ -175,17 +176,17 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def check_shares(batch_size: int) -> None:
-    """Refuse a batch that the processes of `torchrun` could not share equally."""
+    """Refuse a batch size that cannot be divided equally among the processes of `torchrun`."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if batch_size // 2 % processes:
         fits = -(-batch_size // (2 * processes)) * 2 * processes
         raise LecoError(
-            f"training.batch_size: {processes} processes cannot share half a batch of {batch_size} equally; say {fits}"
+            f"training.batches.size: half of {batch_size} cannot be divided among {processes} processes; use {fits}"
         )
 
 
 def seed_dropout(seed: int) -> None:
-    """What `torch.manual_seed` does, without the half a millisecond it takes to note where it was called from."""
+    """Seed torch as `torch.manual_seed` does, without the half a millisecond that its bookkeeping takes."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)

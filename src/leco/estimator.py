@@ -1,4 +1,4 @@
-"""`LecoClassifier`: fit and predict, as scikit-learn has them, on labels of any version of an ontology."""
+"""`LecoClassifier`: a scikit-learn estimator for labels of any version of an ontology."""
 
 import math
 import reprlib
@@ -39,7 +39,7 @@ from leco.ontology.version import NO_LABEL
 
 _FLOATS = (np.float64, np.float32)
 _AT_ONCE = 8_192  # samples that are predicted together
-_ONE_AT_A_TIME = threading.Lock()  # torch's generator belongs to the whole process
+_ONE_AT_A_TIME = threading.Lock()  # torch's generator is shared by all threads
 PARAMETERS = {
     **{"model": "network.backbone", "learning_rate": "optimiser.learning_rate", "steps": "batches.steps"},
     **{"weight_decay": "optimiser.weight_decay", "batch_size": "batches.size"},
@@ -52,11 +52,11 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for the newest version of an ontology, learned from labels of every version.
 
     `ontology` is an `Ontology`, a file or a dictionary that describes one, or None: then the labels themselves are the
-    classes, as for any other classifier. The other parameters are described in docs/how-to/estimator.md. Everything happens in
-    memory, on the CPU, and follows from the data and `random_state`.
+    classes, as for any other classifier. The other parameters are described in docs/how-to/estimator.md. Training runs
+    in memory, on the CPU, and is determined by the data and `random_state`.
 
-    After `fit` there are `classes_` (of the newest version, sorted), `ontology_`, `network_`, `scaler_` (None unless
-    features are standardised), `n_features_in_` and, where the features came with names, `feature_names_in_`.
+    Fitted attributes are `classes_` (of the newest version, sorted), `ontology_`, `network_`, `scaler_` (None unless
+    features are standardised), `n_features_in_` and, if the features have names, `feature_names_in_`.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -100,9 +100,9 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, versions: Any = None) -> Self:
-        """Learn from samples (n, d), and labels given in `versions`: one for each, one for all, or the newest.
+        """Fit to samples (n, d) with labels of `versions`: one per label, one for all, or by default the newest.
 
-        Labels are names, ids or indices of classes of their version; None, NaN or "" where there is none.
+        Labels are names, ids or indices of classes of their version; None, NaN or "" where one is missing.
         """
         procedure = self._procedure()
         features, labels = self._read(X, y, versions)
@@ -111,43 +111,43 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scaled, normalise = _scaled(features, scaler)
         if not scaled.float().isfinite().all():
             raise LecoError(
-                f"features of up to {np.abs(features).max():g} are too large to be scaled; divide them first"
+                f"features of up to {np.abs(features).max():g} are too large to be standardised; divide them first"
             )
         split = np.full(len(features), "train")
         data = ArrayDataset(scaled.float(), labels, split, normalise=normalise)
         network = fit_network(procedure, data.unvalidated())
         self.scaler_, self.ontology_ = scaler, labels.ontology
-        # In double precision a prediction does not depend on what else is predicted in the same call.
+        # In double precision, predictions do not depend on the other samples of the call.
         self.network_ = network.double().requires_grad_(False)
         self._spelled = labels.spelled
         self.classes_ = self.classes_at()
         return self
 
     def predict(self, X: Any, version: str | None = None) -> NDArray[Any]:
-        """The likeliest class of a version (the newest, if none is named), in the words that `fit` was given.
+        """Predict the class of a version (by default the newest), in the format of the labels in `fit`.
 
-        Probabilities of the newest classes are added up through the ontology. Where classes that had no name yet are
-        likelier, together, than any that had one, the answer is "" (or -1).
+        Probabilities of the newest classes are summed through the ontology. If classes that did not exist yet are
+        together likelier than any that did, the prediction is "" (or -1).
         """
         probs, transition = self._probs(X), self._transition(version)
         predicted: NDArray[Any] = self._spelled[transition.old.name][predict_at(probs, transition).numpy()]
         return predicted
 
     def predict_proba(self, X: Any, version: str | None = None) -> NDArray[np.float64]:
-        """Probabilities of the classes of a version, a column for each of `classes_at(version)`.
+        """Probabilities of the classes of a version, with a column for each of `classes_at(version)`.
 
-        They sum to less than one where newer classes had no name in that version yet.
+        They sum to less than one if some newer classes did not exist in that version.
         """
         probs, transition = self._probs(X), self._transition(version)
         projected: NDArray[np.float64] = transition.project(probs).numpy()
         return projected[:, np.argsort(self._names(transition))]
 
     def classes_at(self, version: str | None = None) -> NDArray[Any]:
-        """The classes of a version, sorted, as scikit-learn has them."""
+        """Sorted classes of a version, like scikit-learn's `classes_`."""
         return np.sort(self._names(self._transition(version)))
 
     def score(self, X: Any, y: Any, version: str | None = None, sample_weight: Any = None) -> float:
-        """The share of samples whose class of a version is predicted; samples without a label are left out."""
+        """Accuracy at a version; samples without a label are ignored."""
         check_is_fitted(self)
         check_consistent_length(X, y, sample_weight)
         predicted = self.predict(X, version)
@@ -157,13 +157,13 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         indices = self.ontology_[name].encode(as_column(y))
         labelled = indices != NO_LABEL
         if not labelled.any():
-            raise LecoError(f"no sample has a label of {name}: there is nothing to score")
+            raise LecoError(f"no sample has a label of {name}, so nothing can be scored; pass labels of that version")
         weight = None if sample_weight is None else np.asarray(sample_weight)[labelled]
         true = self._spelled[name][indices]
         return float(accuracy_score(true[labelled], predicted[labelled], sample_weight=weight))
 
     def _procedure(self) -> Procedure:
-        """What is asked for, checked."""
+        """Validate the parameters."""
         for name in ("head_start", "balance", "standardise"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise LecoError(f"{name}: must be True or False, not {reprlib.repr(getattr(self, name))}")
@@ -183,16 +183,16 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except ValidationError as error:
             raise LecoError(_in_words(spell_out(error.errors()[0]))) from None
         if len(procedure.training.optimiser.learning_rate) > 1:
-            raise LecoError(f"learning_rate: must be one number, not {rate!r}; GridSearchCV chooses between several")
+            raise LecoError(f"learning_rate: must be one number, not {rate!r}; use GridSearchCV to try several")
         heads = procedure.head_start or Method.parse(procedure.method).needs_old_heads
-        if self.model in HEAD_ALONE and not heads:  # nothing to take over: no earlier period is trained
+        if self.model in HEAD_ALONE and not heads:  # nothing to transfer, so no earlier period is trained
             return procedure.model_copy(update={"strategy": "scratch"})
         return procedure
 
     def _read(self, X: Any, y: Any, versions: Any) -> tuple[NDArray[Any], Labels]:
         if self.ontology is None:
             if versions is not None:
-                raise LecoError("`versions` are of an ontology; give one to LecoClassifier")
+                raise LecoError("`versions` need an ontology; pass one to LecoClassifier")
             features, plain = validate_data(self, X, y, dtype=_FLOATS)
             return features, plain_labels(plain)
         ontology = as_ontology(self.ontology)
@@ -214,7 +214,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "ontology_")
         newest = self.ontology_.newest.name
         if not isinstance(version, str | None):
-            raise LecoError(f"version: must be the name of one, not {version!r}")
+            raise LecoError(f"version: must be the name of a version, not {version!r}")
         return self.ontology_.transition(newest, newest if version is None else version)
 
     def _names(self, transition: Transition) -> NDArray[Any]:
@@ -222,22 +222,22 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _scaled(features: NDArray[Any], scaler: StandardScaler | None) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Features that views can be made of, and what is done to the views."""
+    """Return features for the views, and the normalisation of the views."""
     if scaler is None:
-        return torch.from_numpy(np.array(features)), unit_length  # a copy: torch warns of arrays that are read-only
+        return torch.from_numpy(np.array(features)), unit_length  # a copy, since torch warns of read-only arrays
     return torch.from_numpy(scaler.transform(features)), scale_to_ten
 
 
 def scale_to_ten(features: Tensor) -> Tensor:
-    """Scale standardised features to a length of about ten, if they are so many that they would be longer.
+    """Scale standardised features to an expected length of at most ten.
 
-    So one learning rate suits few and many (docs/lab-book/log.md).
+    So one learning rate suits both few and many dimensions (docs/lab-book/log.md).
     """
     return features * min(1.0, 10 / math.sqrt(features.shape[1]))
 
 
 def fit_network(procedure: Procedure, periods: Periods) -> AnyNetwork:
-    """Train the network of the newest period in memory; earlier periods only where it takes something over."""
+    """Train the network of the newest period in memory; earlier periods only if it starts from them."""
     planned = plan(procedure, periods)
     (last,) = planned.periods[-1]
     wanted = {last}
@@ -257,7 +257,7 @@ def fit_network(procedure: Procedure, periods: Periods) -> AnyNetwork:
 
 @contextmanager
 def own_randomness() -> Iterator[None]:
-    """Leave torch's generators as they were found, and learn even where the caller has turned gradients off."""
+    """Restore torch's generators afterwards, and enable gradients even if the caller has turned them off."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices), torch.inference_mode(False):
         yield
@@ -265,14 +265,14 @@ def own_randomness() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def this_process() -> Fabric:
-    """The CPU of this process alone, also under `torchrun` or a scheduler: others may fit something else."""
+    """Return a Fabric for this process alone, even under `torchrun`, where other processes may fit other models."""
     fabric = Fabric(accelerator="cpu", devices=1, plugins=LightningEnvironment())
     fabric.launch()
     return fabric
 
 
 def _in_words(problem: str) -> str:
-    """A problem with a setting, under the name of the parameter that it comes from."""
+    """Replace the names of settings in a message by those of the estimator's parameters."""
     for parameter, place in PARAMETERS.items():
         problem = problem.replace(f"training.{place}", parameter)
     return problem.removeprefix("training.")

@@ -1,14 +1,14 @@
-"""Progress on the terminal or in a notebook: one bar for all that takes long, and none where nobody looks."""
+"""Progress bars on a terminal or in a notebook, and none elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Tick = Callable[[float, float | None], None]  # how much is done, and of how much, if that is known
+Tick = Callable[[float, float | None], None]  # amount done, and total, if known
 
 
 @contextmanager
 def progress_bar(description: str, *, shown: bool = True) -> Iterator[Tick]:
-    """Yield a function to call with how much is done by now, and of how much; the bar vanishes at the end."""
+    """Yield a function to call with the amount done and the total; the bar disappears at the end."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -22,5 +22,5 @@ def progress_bar(description: str, *, shown: bool = True) -> Iterator[Tick]:
 
 
 def visible(console: object) -> bool:
-    """Whether somebody looks: at a terminal, or at a notebook."""
+    """Whether the console is a terminal or a notebook."""
     return bool(getattr(console, "is_terminal", False) or getattr(console, "is_jupyter", False))

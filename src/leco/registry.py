@@ -1,4 +1,4 @@
-"""Registries: things that settings name, and that a user's own module may add to."""
+"""Registries of the components that settings refer to by name; users' modules can add to them."""
 
 import importlib
 import sys
@@ -8,11 +8,11 @@ from typing import Generic, TypeVar
 from leco.errors import LecoError, first_line, nearest
 
 _Entry = TypeVar("_Entry")
-IMPORTED: list[str] = []  # modules that a user named, which other processes of the same run need, too
+IMPORTED: list[str] = []  # modules that the user imported, which other processes of the same run need, too
 
 
 class Registry(Mapping[str, _Entry], Generic[_Entry]):
-    """Entries by name. `register` is a decorator; a name that is not registered is refused with the closest one.
+    """Entries by name. `register` is a decorator; for an unknown name, the error suggests the closest one.
 
     >>> schedules: Registry[Callable[[int, int], float]] = Registry("schedule")
     >>> @schedules.register("constant")
@@ -31,9 +31,9 @@ class Registry(Mapping[str, _Entry], Generic[_Entry]):
         self._modules: dict[str, str] = {}
 
     def register(self, name: str, module: str = "") -> Callable[[_Entry], _Entry]:
-        """Add what is decorated under a name; a name that another module registered is refused.
+        """Register the decorated object under a name; refuse a name that another module registered.
 
-        `module` is where the entry comes from, if that is not where it, or its class, is defined.
+        `module` is the module of the entry, by default the one in which it, or its class, is defined.
         """
 
         def add(entry: _Entry) -> _Entry:
@@ -60,15 +60,15 @@ class Registry(Mapping[str, _Entry], Generic[_Entry]):
         return name in self._entries
 
     def module(self, name: str) -> str:
-        """The module outside `leco` that registered a name; empty for `leco`'s own."""
+        """Name of the module outside `leco` that registered a name; empty for `leco`'s own."""
         found = self._modules.get(name, "")
         return "" if found.split(".")[0] == "leco" else found
 
 
 def import_modules(names: Iterable[str]) -> None:
-    """Import modules that register something; they are found as Python finds them, or in the current folder.
+    """Import modules that register something, from Python's path or the current folder.
 
-    Only a user's own command names them, never a file: importing a module runs its code.
+    They are named on the command line only, never in a file: importing a module runs its code.
     """
     for name in names:
         sys.path.insert(0, "")

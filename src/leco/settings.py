@@ -1,6 +1,6 @@
-"""All settings of a training, in parts; `experiment.yaml` nests them alike: `training.optimiser.learning_rate`.
+"""All settings of a training, in parts, nested as in `experiment.yaml`: `training.optimiser.learning_rate`.
 
-Each part is frozen, keyword-only, and handed whole to the code that uses it. Nothing here imports torch.
+Each part is frozen, keyword-only, and passed as a whole to the code that uses it. Nothing here imports torch.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 Budget = Literal["paper", "small"]
 DEFAULT_BUDGET: Budget = "paper"
-Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a scaler, one more state to keep
+Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
 
 
 def _as_list(value: Any) -> Any:
-    """One learning rate, several, or text with commas between them."""
+    """Convert one learning rate, several, or a comma-separated text to a sequence."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     return value if isinstance(value, list | tuple) else [value]
@@ -38,12 +38,12 @@ class Part(BaseModel):
     def used_by(self, method: "Method", strategy: str) -> Self:
         """Return the part with every setting that this method and strategy ignore at its default.
 
-        So stages that differ in nothing but unused settings are the same stage.
+        So stages that differ only in unused settings are the same stage.
         """
         return self.reset(*self.ignored(method, strategy))
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Names of the settings that make no difference to this method and strategy."""
+        """Names of the settings that this method and strategy ignore."""
         return ()
 
     def reset(self, *names: str) -> Self:
@@ -55,7 +55,7 @@ class NetworkSettings(Part):
     """The network, and the weights it starts from."""
 
     backbone: str = "wrn-28-2"
-    """Name of a backbone: `wrn-DEPTH-WIDTH`, any model of timm's, or `linear`, `roots` and `mlp` for feature vectors."""
+    """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
 
     pretrained: bool = False
     """Start from timm's pretrained weights."""
@@ -67,7 +67,7 @@ class NetworkSettings(Part):
     """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """A network that continues from a previous one loads no other weights."""
+        """Pretrained weights, if the network starts from a previous one."""
         return () if strategy == "scratch" else ("pretrained",)
 
 
@@ -103,7 +103,7 @@ class OptimiserSettings(Part):
 
 
 class AverageSettings(Part):
-    """The exponential moving average of the weights, which is what is evaluated."""
+    """The exponential moving average of the weights, which is the model that is evaluated."""
 
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """Decay of the average; 0 turns it off."""
@@ -116,13 +116,13 @@ class AverageSettings(Part):
 
 
 class BatchSettings(Part):
-    """How long a period is trained, and on how many samples a step."""
+    """Number of steps, and samples per step."""
 
     steps: Annotated[int, Field(ge=1, le=10**9)] = 160_000
     """Training steps of every stage."""
 
     size: Annotated[int, Field(ge=4, le=2**16)] = 128
-    """Samples a step; where history is used, half of them are history (K = M)."""
+    """Samples per step; with history, half of them are history (K = M)."""
 
     evaluate_every: Annotated[int, Field(ge=1)] = 1_000
     """Steps between two evaluations on validation; the best model is kept."""
@@ -147,14 +147,14 @@ class PseudoLabelSettings(Part):
     """Always filter `st-soft`, as it is coded; by default only with `/filter`, as the paper writes it."""
 
     balance: bool = False
-    """Shift the teacher's logits so that its guesses are as frequent as the classes of the new samples.
+    """Shift the teacher's logits so that its predictions have the class frequencies of the new samples.
     Beyond the paper; gains half a point on CUB."""
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Only the settings of the method's own kind of pseudo-label matter."""
-        names = [] if method.pseudo in ("pl", "fixmatch") else ["threshold", "soft"]
+        """Only the settings of the method's own kind of pseudo-label matter; registered ones may use any."""
+        names = ["threshold", "soft"] if method.pseudo in ("none", "st-hard", "st-soft") else []
         names += [] if method.needs_teacher else ["balance"]
-        names += [] if method.pseudo == "st-soft" else ["st_soft_filtered"]
+        names += ["st_soft_filtered"] if method.pseudo in ("none", "st-hard", "pl", "fixmatch") else []
         return tuple(names)
 
 
@@ -169,24 +169,24 @@ class HistorySettings(Part):
     """Drop old labels that contradict the sample's newest label; needs both, as benchmarks have."""
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Without coarse losses or pseudo-labels, no old label is used."""
+        """Settings of old labels, for methods that do not use them."""
         names = ["coarse_on_new"] if method.coarse == "ce" else []
         names += ["mask_contradictions"] if method.coarse == "ce" and method.pseudo == "none" else []
         return tuple(names)
 
 
 class TransferSettings(Part):
-    """What a period does with the network of the previous one, beyond its strategy."""
+    """Details of the transfer between periods."""
 
     head_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of `lp-ft` that train the heads alone; a tenth of all steps by default."""
+    """Steps of `lp-ft` that train the heads only; a tenth of all steps by default."""
 
     draws_per_view: Annotated[int, Field(ge=1)] = 4
-    """Number of draws of a sample that share one cached view, with `freeze`. More make it faster and, with fewer
-    different views, slightly worse."""
+    """Number of draws of a sample that share one cached view, with `freeze`. Higher values are faster and, with fewer
+    distinct views, slightly worse."""
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Each belongs to one strategy."""
+        """Settings of other strategies."""
         names = [] if strategy == "lp-ft" else ["head_steps"]
         names += [] if strategy == "freeze" else ["draws_per_view"]
         return tuple(names)
@@ -215,11 +215,11 @@ class SegmentationSettings(Part):
 
 
 class FinishSettings(Part):
-    """Changes to a trained network before it is evaluated and kept. All are beyond the paper."""
+    """Changes to a trained network before it is evaluated and stored. All are beyond the paper."""
 
     head: str = "trained"
     """`trained`, or a registered head that is fitted to the features of all samples in closed form: `gaussian`.
-    For classification with few labels a class and good features."""
+    For classification with few labels per class and good features."""
 
     adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
     """Subtract `adjust` × log class frequency from the logits (logit adjustment), for long-tailed labels."""
@@ -229,7 +229,7 @@ class FinishSettings(Part):
         if self.head != "trained" and self.adjust:
             raise ValueError(
                 f"training.finish.adjust: {self.adjust:g} is for trained heads; a {self.head} head does not prefer "
-                "frequent classes: set it to 0"
+                "frequent classes; set it to 0"
             )
         return self
 
@@ -273,7 +273,7 @@ class Settings(Part):
 
     @property
     def learning_rate(self) -> float:
-        """The one learning rate of a stage."""
+        """The learning rate of a stage."""
         (rate,) = self.optimiser.learning_rate
         return rate
 

@@ -1,4 +1,7 @@
-"""Numbers as text: the same in lists, reports of every format, and figures."""
+"""Numbers and names as text, and tables as Markdown. Imports nothing else of `leco`."""
+
+import re
+from collections.abc import Iterable, Sequence
 
 GAP = "–"
 
@@ -71,3 +74,18 @@ def size(count: int) -> str:
     power = min(4, max(1, (len(str(count)) - 1) // 3))
     value, unit = count / 1_000**power, ("kB", "MB", "GB", "TB")[power - 1]
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, within one line.
+
+    >>> print(escape_markdown("a|b *c*"))
+    a\\|b \\*c\\*
+    """
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(text.split()))
+
+
+def markdown_table(headings: Sequence[str], labels: int, rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose first columns are labels and the others numbers; its cells are Markdown already."""
+    rule = ["---"] * labels + ["---:"] * (len(headings) - labels)
+    return [f"| {' | '.join(row)} |" for row in ([escape_markdown(heading) for heading in headings], rule, *rows)]

@@ -181,5 +181,5 @@ def test_requests_name_what_a_term_needs():
 def test_unknown_methods_are_named(text, message):
     with pytest.raises(LecoError, match=message):
         Method.parse(text)
-    with pytest.raises(LecoError, match="there are no pseudo-labels to refine"):
+    with pytest.raises(LecoError, match="no pseudo-labels to refine"):
         Method("lpl", "none", "cond")

@@ -19,7 +19,8 @@ from leco.data.benchmarks.cifar import unpack
 from leco.data.images import letterbox
 from leco.data.periods import Part, annotate
 from leco.data.rng import Draws
-from leco.data.samples import InMemory
+from leco.data.samples import InMemory, Samples
+from leco.modalities import MODALITIES
 
 
 def batches(benchmark: Benchmark, period: int, workers: int = 0) -> Steps:
@@ -90,7 +91,7 @@ def test_cifars_test_file_is_read_only_by_those_who_ask_for_it(cifar_root, tmp_p
     for name in ("meta", "train"):
         (folder / name).symlink_to((cifar_root / "cifar-100-python" / name).resolve())
     benchmark = load("cifar-leco-1k", tmp_path)
-    with pytest.raises(LecoError, match="test is not there"):
+    with pytest.raises(LecoError, match="test does not exist"):
         _ = benchmark.test
 
 
@@ -194,7 +195,7 @@ def test_wrong_inat_lists_are_named(inat_root):
         with pytest.raises(LecoError, match=message):
             _ = load("inat-leco", inat_root, size=4_000).test
     (inat_root / "semi-inat-2021" / "u_train_in.txt").unlink()
-    with pytest.raises(LecoError, match=r"u_train_in\.txt is not there; get the images and the label lists"):
+    with pytest.raises(LecoError, match=r"u_train_in\.txt does not exist; download the images and the label lists"):
         load("inat-leco", inat_root, size=4_000)
 
 
@@ -231,7 +232,7 @@ def test_wrong_mapillary_trees_are_named(vistas_root):
     config = json.loads((folder / "config_v2.0.json").read_text())
     config["labels"][0]["name"] = "highway"
     (folder / "config_v2.0.json").write_text(json.dumps(config))
-    with pytest.raises(LecoError, match="was inferred for other classes than the configs"):
+    with pytest.raises(LecoError, match="was inferred for other classes than those in the configs"):
         vistas(vistas_root)
     (folder / "leco-ontology-20.json").unlink()
     Image.new("L", (10, 10)).save(folder / "training" / "v2.0" / "labels" / "05.png")
@@ -239,19 +240,22 @@ def test_wrong_mapillary_trees_are_named(vistas_root):
         vistas(vistas_root)
     (folder / "validation" / "v1.2" / "labels" / "02.png").unlink()
     (folder / "training" / "v2.0" / "labels" / "05.png").unlink()
-    with pytest.raises(LecoError, match=r"05\.png is not there; 1 masks lack"):
+    with pytest.raises(LecoError, match=r"05\.png does not exist; 1 masks are missing"):
         vistas(vistas_root)
 
 
 BAD_CUB = {
-    "not an archive": (b"junk", "is not the archive of features"),
-    "no test set": ({"train_x": np.zeros((5, 2)), "train_y": np.zeros(5, int)}, "is not the archive of features"),
+    "not an archive": (b"junk", "is not the expected archive of features"),
+    "no test set": (
+        {"train_x": np.zeros((5, 2)), "train_y": np.zeros(5, int)},
+        "is not the expected archive of features",
+    ),
     "labels of another length": ({"test_y": np.zeros(3, int)}, "are not vectors and classes"),
     "labels that are no classes": ({"test_y": np.full(4, 0.5)}, "are not vectors and classes"),
     "labels beyond the taxonomy": ({"test_y": np.full(4, 9)}, "test_y must be 0 to 1"),
-    "values too large": ({"test_x": np.full((4, 2), 1e300)}, "values that are not finite"),
+    "values too large": ({"test_x": np.full((4, 2), 1e300)}, "test_x holds NaN or infinity"),
     "vectors of another length": ({"test_x": np.zeros((4, 3))}, "test_x holds vectors of 3 numbers, train_x of 2"),
-    "pickled objects": ({"test_x": np.array([object()] * 4)}, "is not the archive of features"),
+    "pickled objects": ({"test_x": np.array([object()] * 4)}, "is not the expected archive of features"),
 }
 
 
@@ -280,10 +284,10 @@ def test_wrong_features_are_named(case, tmp_path):
 
 
 BAD_CAMVID = {
-    "no val": ({"train": ["a"]}, "needs lists of frames"),
-    "a list": (["a"], "needs lists of frames"),
-    "a way out": ({"train": ["../../x"], "val": ["a"]}, "needs lists of frames"),
-    "the same frame twice": ({"train": ["a"], "val": ["a"]}, "a frame stands there twice"),
+    "no val": ({"train": ["a"]}, "needs the lists of frames"),
+    "a list": (["a"], "needs the lists of frames"),
+    "a way out": ({"train": ["../../x"], "val": ["a"]}, "needs the lists of frames"),
+    "the same frame twice": ({"train": ["a"], "val": ["a"]}, "duplicate frame"),
     "not JSON": (None, r"split\.json:1: not valid JSON"),
 }
 
@@ -314,13 +318,13 @@ def test_mapillary_images_and_masks_are_scaled_alike(vistas_root):
 
 def test_missing_data_gives_one_message_with_the_remedy(tmp_path):
     for name in set(BENCHMARKS) - {"digits-leco"}:
-        with pytest.raises(LecoError, match=f"{name} needs .*, but {tmp_path}.* is not there; ") as error:
+        with pytest.raises(LecoError, match=f"{name} needs .*, but {tmp_path}.* does not exist; ") as error:
             load(name, tmp_path)
         assert "\n" not in str(error.value)
 
 
 def test_unknown_benchmarks_and_sizes_are_named(tmp_path):
-    with pytest.raises(LecoError, match=r"'cifar-lecco' is no benchmark; did you mean 'cifar-leco-\d+k'\?"):
+    with pytest.raises(LecoError, match=r"'cifar-lecco' is not a benchmark; did you mean 'cifar-leco-\d+k'\?"):
         load("cifar-lecco", tmp_path)
     with pytest.raises(LecoError, match=r"2 periods of 5000 \+ 1250 samples do not fit 1200 samples"):
         load("digits-leco", tmp_path, size=5_000).split(0)
@@ -343,17 +347,15 @@ def test_a_pool_may_use_a_stored_split_that_fits_it(tmp_path):
     assert benchmark.stored_split(tmp_path / "s.json").fingerprint == split.fingerprint
     load("digits-leco", tmp_path, size=400).split(0).save(tmp_path / "large.json")
     small = replace(benchmark, pool=replace(benchmark.pool, inputs=InMemory(torch.zeros(100, 1, 8, 8))))
-    with pytest.raises(LecoError, match="is beyond the 100 samples of digits-leco"):
+    with pytest.raises(LecoError, match="is out of range; digits-leco has 100 samples"):
         small.stored_split(tmp_path / "large.json")
 
 
-def test_features_are_disturbed_by_their_own_measure(tmp_path):
-    benchmark = load("digits-leco", tmp_path)
-    spread = torch.randn(2_000, 3) * torch.tensor([0.1, 1.0, 10.0])
-    pool = replace(benchmark.pool, inputs=InMemory(spread))
-    features = replace(benchmark, recipe=replace(benchmark.recipe, task="features"), pool=pool)
-    noise = features.views().weak(spread, Draws(0, 0, torch.arange(2_000))) - spread
-    torch.testing.assert_close(noise.std(dim=0) / spread.std(dim=0), torch.full((3,), 0.05), atol=0.005, rtol=0)
+def test_noise_of_features_is_scaled_by_their_standard_deviations():
+    features = torch.randn(2_000, 3) * torch.tensor([0.1, 1.0, 10.0])
+    views = MODALITIES["features"].views(Samples(InMemory(features), {}), torch.arange(2_000))
+    noise = views.weak(features, Draws(0, 0, torch.arange(2_000))) - features
+    torch.testing.assert_close(noise.std(dim=0) / features.std(dim=0), torch.full((3,), 0.05), atol=0.005, rtol=0)
 
 
 def test_an_archive_cannot_write_outside_its_folder(tmp_path):
@@ -381,7 +383,7 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
         content.add(tmp_path / "x", arcname="fine")
     unpack(archive, inside)
     assert (inside / "fine").read_text() == "x"
-    with pytest.raises(LecoError, match="is there already"):
+    with pytest.raises(LecoError, match="already exists; move it away"):
         unpack(archive, inside)
     (inside / "fine").unlink()
     (tmp_path / "bad.tar").write_bytes(b"not a tar")

@@ -191,17 +191,17 @@ def test_the_demo_tells_the_whole_story(tmp_path):
 
 
 MISTYPED = {
-    "an unknown option": (["run", "x", "--sed", "3"], "leco run: there is no option --sed; did you mean '--seed'?"),
+    "an unknown option": (["run", "x", "--sed", "3"], "leco run: unknown option --sed; did you mean '--seed'?"),
     "a missing argument": (["run"], "leco run: BENCHMARK|FILE is missing (leco run --help)"),
     "a missing option": (["plan", "x"], "leco plan: --budget is missing"),
     "a bad number": (["run", "x", "--seed", "q"], "leco run: --seed q: "),
     "a number out of range": (["predict", "a", "b", "--top=0"], "leco predict: --top=0: "),
     "an option without its value": (["evaluate", "a", "b", "--split"], "leco evaluate: --split needs a value"),
     "too many words": (["check", "a", "b"], "leco check: "),
-    "an unknown command": (["rum"], "leco: there is no command 'rum'; did you mean 'run'? (leco --help)"),
+    "an unknown command": (["rum"], "leco: unknown command 'rum'; did you mean 'run'? (leco --help)"),
     "an unknown inner command": (
         ["ontology", "chekc"],
-        "leco ontology: there is no command 'chekc'; did you mean 'check'",
+        "leco ontology: unknown command 'chekc'; did you mean 'check'",
     ),
 }
 

@@ -49,7 +49,10 @@ def test_split_writes_an_index_file_that_is_the_same_for_the_same_seed(tmp_path)
 
 BAD = {
     "unknown": (["show", "digit-leco"], "'digit-leco' is not a benchmark; did you mean 'digits-leco'?"),
-    "missing": (["show", "cifar-leco"], "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/train is not there"),
+    "missing": (
+        ["show", "cifar-leco"],
+        "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/train does not exist",
+    ),
     "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: no such folder"),
     "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "do not fit 1200 samples"),
     "not to be fetched": (["fetch", "inat-leco"], "inat-leco cannot be fetched: it needs Semi-iNat 2021"),

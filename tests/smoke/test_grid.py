@@ -32,7 +32,7 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     more = grid(
         "--methods", "ce,lpl+st-hard,lpl", "--annotations", "label-new,all-fine", "--seeds", "0", "--runs", runs
     )
-    assert "3 there, 2 to train" in more.stdout
+    assert "3 done, 2 to train" in more.stdout
     assert len(stages(runs)) == 8
     again = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
     assert "0 to train" in again.stdout
@@ -43,7 +43,7 @@ def test_a_head_start_makes_other_stages_but_of_the_first_period(tmp_path):
     settings = ["--set", "training.batches.steps=2", "--set", "training.batches.size=8"]
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
     assert "2 distinct, 2 done" in leco(*call, *settings, cwd=tmp_path).stdout
-    assert "2 distinct, 1 there" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
+    assert "2 distinct, 1 done" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
 
 
 def test_a_failure_stops_only_what_needs_it(tmp_path):
@@ -63,7 +63,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path):
     assert result.returncode == 2
     assert "the loss of the term 'ce' is" in result.stdout.replace("\n", " ")
     # TP0 and the teacher from scratch fail; what starts from them is not tried.
-    assert "2 trainings failed; 3 that need them were not tried" in result.stderr
+    assert "2 trainings failed; 3 that depend on them were skipped" in result.stderr
 
 
 @pytest.mark.slow
@@ -100,12 +100,12 @@ def test_stages_wait_for_what_they_need():
 
 
 BAD = {
-    "unknown engine": (["--engine", "rai"], "'rai' is no engine; did you mean 'ray'?"),
+    "unknown engine": (["--engine", "rai"], "'rai' is not an engine; did you mean 'ray'?"),
     "unknown method": (["--methods", "ce,lbl"], "'lbl' is not a method"),
     "unknown annotation": (["--annotations", "label-old"], "annotation: Input should be"),
-    "no seeds": (["--seeds", ","], "--seeds: names none"),
-    "seeds that go down": (["--seeds", "4-0"], "must go up"),
-    "seeds that are none": (["--seeds", "a"], "'a' is no seed"),
+    "no seeds": (["--seeds", ","], "--seeds: is empty"),
+    "a descending range of seeds": (["--seeds", "4-0"], "must be an ascending range"),
+    "a seed that is not a number": (["--seeds", "a"], "'a' is not a seed"),
 }
 
 

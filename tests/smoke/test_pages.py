@@ -13,28 +13,35 @@ from typer.main import get_command
 
 from leco.cli.main import app
 from leco.data.benchmarks import BENCHMARKS, mapillary
+from leco.methods import method
+from leco.methods.terms import TERMS
+from leco.modalities import MODALITIES
+from leco.training.finish import HEADS
+from leco.training.loggers import LOGGERS
+from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
-# What cannot be run here, and why.
+# Commands that are not run here, and why.
 LEFT_OUT = {
-    "make ": "makes an environment, and runs all of this",
-    "pip ": "fetches packages",
-    "torchrun ": "starts processes; tests/smoke/test_processes.py does",
-    "leco data fetch": "fetches data",
+    "pip ": "installs packages",
+    "torchrun ": "starts processes, as tests/smoke/test_processes.py does",
+    "leco data fetch": "downloads data",
     ".venv/bin/python benchmarks/": "measures for many minutes",
 }
 STEPS = "--set training.batches.steps=2 --set training.batches.evaluate_every=2"
 FEW = f"{STEPS} --set training.batches.size=8"
 SMALL = f"{FEW} --set training.network.backbone=wrn-16-1"
+SCRIPT = 'network={"backbone": "wrn-16-1"}, batches={"steps": 2, "size": 8}'
 # Grids train in processes of their own, which tests/smoke/test_grid.py does: one of them is enough here.
 SMALLER = {
     "README.md": {
         "leco run project": f"leco run {SMALL} project",
-        "leco run next": f"leco run {SMALL} next",
-        "leco run cifar": "leco run --dry-run cifar",
-        "leco run cub": f"leco run {STEPS} cub",
-        "leco grid": "leco grid --dry-run",
-        "leco check": "leco check --no-timing",
+        "leco.train(data)": f"leco.train(data, {SCRIPT})",
     },
+    "python.md": {
+        '"backbone": "resnet18"': '"backbone": "wrn-16-1"',
+        '"steps": 1_000, "size": 128': '"steps": 2, "size": 8',
+    },
+    "extend.md": {"run digits-leco": f"run digits-leco {STEPS}", "run experiment.yaml": f"run experiment.yaml {FEW}"},
     "bundles.md": {"leco run project": f"leco run {FEW} project"},
     "own-data.md": {"leco run": f"leco run {FEW}"},
     "planning.md": {
@@ -42,6 +49,7 @@ SMALLER = {
         "leco batch export": f"leco batch export {FEW}",
     },
     "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
+    "reproducing.md": {"leco grid": "leco grid --dry-run", "leco run cub": f"leco run {STEPS} cub"},
     "segmentation.md": {"leco run": "leco run --dry-run"},
     "stages.md": {"leco grid": "leco grid --dry-run"},
 }
@@ -59,17 +67,22 @@ def is_on_own_data(command: str) -> bool:
     return is_run(command) and "--data DIR" not in command
 
 
-def pages_with(wanted: Callable[[str], bool]) -> list[Path]:
-    """All pages that have such commands; the tutorial has a test of its own."""
-    return [p for p in PAGES if p.name != "own-images.md" and any(wanted(c) for b in blocks(p) for c in b.commands)]
+def pages_with(wanted: Callable[[str], bool], scripts: bool = False) -> list[Path]:
+    """All pages that have such commands, or scripts; the tutorial has a test of its own."""
+    return [
+        page
+        for page in PAGES
+        if page.name != "own-images.md"
+        and any((block.is_script and scripts) or any(map(wanted, block.commands)) for block in blocks(page))
+    ]
 
 
 def prepare(page: Path, folder: Path) -> None:
     """The files that a reader of the page has."""
     match page.name:
-        case "README.md":
+        case "README.md" | "python.md":
             own_data.photograph(folder)
-            own_data.label_twice(folder)
+            draw(folder, *(f"inbox/{n}.jpg" for n in range(3)))
         case "own-data.md":
             own_data.photograph(folder)
             own_data.tabulate(folder)
@@ -88,9 +101,20 @@ def prepare(page: Path, folder: Path) -> None:
             (folder / "ontology.yaml").write_bytes((folder / "vectors" / "ontology.json").read_bytes())
 
 
+@pytest.fixture
+def registries(monkeypatch):
+    """Forget what a page registered."""
+    for registry in (TERMS, OPTIMISERS, SCHEDULES, HEADS, LOGGERS, BENCHMARKS, MODALITIES):
+        for name in ("_entries", "_modules"):
+            monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    for name in ("_COARSE", "_PSEUDO"):
+        monkeypatch.setattr(method, name, dict(getattr(method, name)))
+    monkeypatch.setattr("leco.registry.IMPORTED", [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with(is_on_own_data), ids=lambda page: page.name)
-def test_the_commands_of_a_page_work_one_after_the_other(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", pages_with(is_on_own_data, scripts=True), ids=lambda page: page.name)
+def test_the_commands_and_scripts_of_a_page_work_one_after_the_other(page, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)
     prepare(page, tmp_path)
     follow(page, tmp_path, SMALLER.get(page.name, {}), is_on_own_data)
@@ -112,9 +136,10 @@ def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, 
 
 def test_what_is_shortened_or_left_out_is_still_in_the_pages():
     shown = {page.name: [c for block in blocks(page) for c in block.commands] for page in PAGES}
+    scripts = {page.name: [block.text for block in blocks(page) if block.is_script] for page in PAGES}
     for page, replacements in SMALLER.items():
         for full in replacements:
-            assert any(full in command for command in shown[page]), f"{page}: {full}"
+            assert any(full in text for text in (*shown[page], *scripts[page])), f"{page}: {full}"
     for start in LEFT_OUT:
         assert any(command.startswith(start) for commands in shown.values() for command in commands), start
 

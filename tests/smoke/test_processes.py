@@ -58,7 +58,7 @@ def test_a_batch_that_processes_cannot_share_is_refused_before_anything_is_train
     monkeypatch.setenv("WORLD_SIZE", "3")
     result = leco("run", "digits-leco", "--set", "training.batches.size=64", "--runs", tmp_path / "runs")
     assert result.returncode == 2
-    assert "3 processes cannot share half a batch of 64 equally; say 66" in result.stderr
+    assert "half of 64 cannot be divided among 3 processes; use 66" in result.stderr
     assert not (tmp_path / "runs").exists()
 
 

@@ -111,11 +111,11 @@ def test_an_address_of_no_known_kind_is_refused(disk, tmp_path):
 
 
 BAD = {
-    "another machine": (["grid", "digits-leco", "--runs", "file://host/x"], "names the machine 'host'"),
+    "another machine": (["grid", "digits-leco", "--runs", "file://host/x"], "is a folder of the machine 'host'"),
     "an address for one run": (["run", "digits-leco", "--runs", "memory://x"], "is an address"),
-    "no name": (["grid", "digits-leco", "--runs", ""], "the folder of runs has no name"),
+    "no name": (["grid", "digits-leco", "--runs", ""], "--runs is empty; pass a folder"),
     "a file system that lacks something": (["grid", "digits-leco", "--runs", "reference://x"], "cannot be opened"),
-    "no methods": (["grid", "digits-leco", "--methods", ","], "a grid needs at least one"),
+    "no methods": (["grid", "digits-leco", "--methods", ","], "pass at least one of each"),
 }
 
 

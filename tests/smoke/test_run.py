@@ -167,9 +167,9 @@ BAD = {
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
     "unknown budget": (
         ["cub-leco", "--budget", "huge"],
-        "budget: 'huge' is not one that cub-leco has settings for; use paper or small",
+        "budget: cub-leco has no budget 'huge'; use paper or small",
     ),
-    "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is no device; did you mean 'cpu'?"),
+    "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is not a device; did you mean 'cpu'?"),
     "unknown precision": (
         ["digits-leco", "--set", "training.network.precision=16-mixed"],
         "training.network.precision: Input should be",

@@ -10,9 +10,10 @@ from tests.pages import ROOT, follow
 from leco import Ontology
 from leco.model.bundle import read_bundle
 
+BATCHES = {"steps": 4, "size": 16, "evaluate_every": 2}
 FEWER = {
     "--images 60": "--images 6",
-    "leco run": "leco run --set training.batches.steps=4 --set training.batches.size=16 --set training.batches.evaluate_every=2",
+    "leco run": " ".join(["leco run", *(f"--set training.batches.{name}={value}" for name, value in BATCHES.items())]),
 }
 
 

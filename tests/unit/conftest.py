@@ -63,7 +63,8 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     (folder / "experiment.yaml").write_text(
         "data: {manifest: labels.csv, ontology: ontology.yaml}\nmethod: lpl\n"
-        "training:\n  network: {backbone: linear}\n  optimiser: {learning_rate: 0.5}\n  batches: {steps: 60, evaluate_every: 60}\n"
+        "training:\n"
+        "  {network: {backbone: linear}, batches: {steps: 60, evaluate_every: 60}, optimiser: {learning_rate: 0.5}}\n"
     )
     return train_file(folder / "experiment.yaml")
 
@@ -89,6 +90,7 @@ def segmenter(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, dict]:
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     (folder / "experiment.yaml").write_text(
         "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\nmethod: ce\n"
-        "training:\n  network: {backbone: tiny}\n  average: {decay: 0}\n  batches: {steps: 8, evaluate_every: 8, size: 8}\n"
+        "training:\n  network: {backbone: tiny}\n  average: {decay: 0}\n"
+        "  batches: {steps: 8, evaluate_every: 8, size: 8}\n"
     )
     return train_file(folder / "experiment.yaml")

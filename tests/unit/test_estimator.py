@@ -94,7 +94,7 @@ def test_without_an_ontology_every_sample_needs_a_label(none):
     X, _, y = pets()
     y = y.astype(object)
     y[5] = none
-    with pytest.raises(LecoError, match="y has no label at position 5; give an `ontology`"):
+    with pytest.raises(LecoError, match="y has no label at position 5; pass an `ontology`"):
         LecoClassifier(steps=2).fit(X, y)
 
 
@@ -398,7 +398,7 @@ WRONG = {
     "labels in two columns": ({}, {"y": [["cat", "dog"]] * 60}, "y should be a 1d array"),
     "a feature that is no number": ({}, {"X": np.full((60, 3), np.nan)}, "Input X contains NaN"),
     "one feature row": ({}, {"X": np.zeros(60)}, "Expected 2D array, got 1D array"),
-    "features beyond all scales": ({}, {"X": pets()[0] * 1e200}, "are too large to be scaled"),
+    "features beyond all scales": ({}, {"X": pets()[0] * 1e200}, "are too large to be standardised"),
     "an unknown method": ({"method": "lpll"}, {}, "'lpll' is not a method; did you mean 'lpl'?"),
     "an unknown strategy": ({"strategy": "thaw"}, {}, "strategy: Input should be 'finetune'"),
     "an unknown model": ({"model": "lineer"}, {}, "'lineer' is not a backbone; did you mean 'linear'?"),
@@ -446,7 +446,7 @@ def test_wrong_predictions_are_refused():
     with pytest.raises(LecoError, match="'v3' is not a version of pets"):
         fitted.predict(X, "v3")
     for wrong in ([], 2, {"v1"}):
-        with pytest.raises(LecoError, match="version: must be the name of one, not "):
+        with pytest.raises(LecoError, match="version: must be the name of a version, not "):
             fitted.predict(X, version=wrong)
     with pytest.raises(ValueError, match="X has 2 features, but LecoClassifier is expecting 3"):
         fitted.predict_proba(X[:, :2])

@@ -1,4 +1,4 @@
-"""`leco check`: whether an experiment.yaml of own data can be run, what it will train, and for how long."""
+"""`leco check`: check an experiment.yaml of own data, list its stages, and estimate their duration."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,14 @@ import typer
 from leco.cli.run import pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
+from leco.text import duration
 
 if TYPE_CHECKING:
     from leco.dataset.check import Finding
     from leco.experiments.check import CheckedExperiment
     from leco.experiments.timing import Estimate
 
-_MOST = 30  # findings of a kind that are printed; --json has all
+_MOST = 30  # findings of a kind to print; --json has all
 
 
 def check(
@@ -26,16 +27,16 @@ def check(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
     ] = None,
     start: Annotated[
-        Path | None, typer.Option(help="As of `leco run`: a bundle to start from.", show_default=False)
+        Path | None, typer.Option(help="As in `leco run`: a bundle to start from.", show_default=False)
     ] = None,
-    timing: Annotated[bool, typer.Option(help="Make some steps to estimate how long a run will take.")] = True,
+    timing: Annotated[bool, typer.Option(help="Run some steps to estimate the duration of a run.")] = True,
     every_file: Annotated[
-        bool, typer.Option("--every-file", help="Decode every image; else, of very many, some thousands.")
+        bool, typer.Option("--every-file", help="Decode every image; by default, at most some thousands.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
-    """Check an experiment on own data: every problem at once, before anything is trained.
+    """Check an experiment on own data, and list all problems at once, before training.
 
     The exit code is 2 if there is a problem, and 0 if there are only warnings.
     """
@@ -65,7 +66,7 @@ def _estimate(found: "CheckedExperiment", device: str) -> "Estimate | None":
     try:
         return estimate(found.plan, found.periods, found.reading, device)
     except LecoError as error:
-        found.say(found.warnings, "experiment", f"the first steps could not be made: {error}")
+        found.add(found.warnings, "experiment", f"the first steps failed: {error}")
         return None
 
 
@@ -95,22 +96,11 @@ def _print_plan(found: "CheckedExperiment", rows: list[dict[str, Any]], measured
         for row, took in zip(rows, times, strict=True)
     ]
     print_table(["stage", "version", "new", "old", "val", "test", "time"], table, right=tuple(range(2, 7)))
-    typer.echo("new, old, val, test: samples labelled in the version, samples of the history, held out, for testing")
+    typer.echo("new: labelled in the version; old: history; val: held out for validation; test: for testing")
     steps, images = (sum(row[column] for row in rows) for column in ("steps", "images"))
     typer.echo(f"{len(rows)} training{'s' * (len(rows) > 1)}: {steps:,} steps, {images:,} images")
     if measured:
         typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps\n")
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(7), duration(200), duration(9000)
-    ('7 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 6_000 else f"{seconds / 3600:.1f} h"
 
 
 def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show benchmarks and check your own data.", no_args_is_help=True, rich_markup_mode=None)
 
-_TASKS = {"classification": "images", "features": "features", "segmentation": "masks"}
 _MOST_CLASSES = 40
 
 Name = Annotated[str, typer.Argument(help="A benchmark; `leco data list` lists them.", show_default=False)]
@@ -30,12 +29,13 @@ Size = Annotated[int | None, typer.Option(min=1, help="Samples per period.", sho
 def list_benchmarks() -> None:
     """List the benchmarks and the data they need."""
     from leco.data.benchmarks import BENCHMARKS
+    from leco.modalities import MODALITIES
 
-    rows = [
-        [r.name, _TASKS.get(r.modality, r.modality), " -> ".join(map(str, r.classes)), f"{r.size:,}", r.needs]
-        for r in BENCHMARKS.values()
-    ]
-    print_table(["benchmark", "task", "classes", "per period", "needs"], rows, right=(3,))
+    rows = []
+    for recipe in BENCHMARKS.values():
+        kind = MODALITIES[recipe.modality].data_kind or recipe.modality
+        rows.append([recipe.name, kind, " -> ".join(map(str, recipe.classes)), f"{recipe.size:,}", recipe.needs])
+    print_table(["benchmark", "data", "classes", "per period", "needs"], rows, right=(3,))
 
 
 @app.command()
@@ -52,6 +52,7 @@ def show(
     """Show a benchmark: its periods and classes, some samples, and the class frequencies."""
     from leco.data.benchmarks import load
     from leco.data.pictures import class_counts, long_tail, samples_sheet
+    from leco.modalities import MODALITIES
 
     if not output.is_dir():
         raise LecoError(f"{output}: no such folder")
@@ -71,7 +72,7 @@ def show(
         rows.append([f"TP{number}", version.name, str(len(version)), sizes, *spread, str(absent)])
     headings = ["period", "version", "classes", "train + val", "fewest", "median", "most", "absent"]
     print_table(headings, rows, right=(2, 3, 4, 5, 6, 7))
-    unit = "pixels" if benchmark.recipe.modality == "segmentation" else "samples"
+    unit = MODALITIES[benchmark.recipe.modality].unit
     typer.echo(f"fewest, median, most: training {unit} per class; absent: classes without any")
     pictures = {"samples": samples_sheet(benchmark, split), "classes": long_tail(benchmark, counts_of_periods)}
     for kind, picture in pictures.items():
@@ -132,6 +133,7 @@ def check(
     from leco.ontology.ontology import Ontology
 
     history = Ontology.load(ontology)
+    root = manifest if manifest.is_dir() else root
     try:
         source = image_folder(manifest, history) if manifest.is_dir() else manifest
         with progress_bar("reading files") as tick:

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,8 @@ from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
     from leco.experiments.experiment import Experiment
@@ -22,41 +23,41 @@ if TYPE_CHECKING:
     from leco.experiments.store import Store
 
 
-_MOST_FAILURES = 10  # that are listed
+_MOST_FAILURES = 10  # to list
 
 
 def grid(
     source: Annotated[
         str,
-        typer.Argument(metavar="BENCHMARK|FILE", help="As of `leco run`; what it says is varied.", show_default=False),
+        typer.Argument(metavar="BENCHMARK|FILE", help="As in `leco run`; the options vary it.", show_default=False),
     ],
     methods: Annotated[str, typer.Option(help="all (39), or a list such as ce,lpl,lpl+st-hard/cond.")] = "ce,joint,lpl",
     strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, lp-ft.")] = "finetune",
     annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
-    budget: Annotated[str | None, typer.Option(help="paper (if not given) or small.", show_default=False)] = None,
-    size: Annotated[int | None, typer.Option(help="Samples per period, if not the benchmark's own.")] = None,
-    transition: Annotated[str | None, typer.Option(help="As of `leco run`: tree or soft.", show_default=False)] = None,
+    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
+    transition: Annotated[str | None, typer.Option(help="As in `leco run`: tree or soft.", show_default=False)] = None,
     head_start: Annotated[
-        bool, typer.Option("--head-start", help="Classes begin as the class they came from, in all of them.")
+        bool, typer.Option("--head-start", help="Initialise each class with the weights of its parents.")
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="local, or ray: a cluster (RAY_ADDRESS), or one on this machine.")
+        str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Stages at a time, which share the cores; one each, if not given.")
+        int | None, typer.Option(min=1, help="Stages to train in parallel, sharing the cores; one per core by default.")
     ] = None,
-    data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
+    data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
     runs: Annotated[
-        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, that keeps what was trained.")
+        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
     ] = "runs",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be trained.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the stages to train.")] = False,
 ) -> None:
-    """Train every combination of methods, strategies, annotations and seeds; stop and start it at will.
+    """Train every combination of methods, strategies, annotations and seeds; it can be interrupted at any time.
 
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
@@ -69,7 +70,7 @@ def grid(
     wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
-    build_network(first, shared_periods(wanted[0], data))  # refuses a backbone that does not take such inputs
+    build_network(first, shared_periods(wanted[0], data))  # raises if the backbone cannot take the inputs
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
@@ -81,13 +82,13 @@ def grid(
     try:
         final = watch(run_all(graph, data, runs, jobs or cores(), device), len(missing), runs)
     except KeyboardInterrupt:
-        typer.echo("\nstopped; the same command continues with the stages that are missing", err=True)
+        typer.echo("\nstopped; the same command continues with the missing stages", err=True)
         raise
-    typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, kept in {runs}/stages")
+    typer.echo(f"{len(final.done):,} trainings in {time.monotonic() - started:.0f} s, stored in {runs}/stages")
     if final.failed:
         rows = [[name, str(graph.stages[name]), why] for name, why in list(final.failed.items())[:_MOST_FAILURES]]
         print_table(["stage", "what", "problem"], rows)
-        skipped = f"; {len(final.skipped):,} that need them were not tried" if final.skipped else ""
+        skipped = f"; {len(final.skipped):,} that depend on them were skipped" if final.skipped else ""
         raise LecoError(
             f"{len(final.failed):,} trainings failed{skipped}; fix the cause and run the same command again"
         )
@@ -102,7 +103,7 @@ def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, s
         usable = [str(m) for m in chosen] if annotation == "label-new" else ["ce"]
         found += [(method, strategy, annotation) for strategy in _listed(strategies) for method in usable]
     if not found:
-        raise LecoError("a grid needs at least one of --methods, of --strategies and of --annotations")
+        raise LecoError("--methods, --strategies and --annotations: pass at least one of each")
     return list(dict.fromkeys(found))
 
 
@@ -138,11 +139,11 @@ def _experiments(
     ]
 
 
-_MOST_LINES = 16  # of stages that run
+_MOST_LINES = 16  # for running stages
 
 
 def watch(states: "Iterator[Progress]", total: int, runs: str) -> "Progress":
-    """Show how far a grid is, and how much longer it takes, until it ends."""
+    """Show the progress of a grid, and the time left, until it ends."""
     from rich import progress as bars
     from rich.console import Console, Group
     from rich.live import Live
@@ -168,18 +169,18 @@ def watch(states: "Iterator[Progress]", total: int, runs: str) -> "Progress":
         return Group(bar, running_table(state, store))
 
     with Live(get_renderable=screen, console=console, refresh_per_second=2, transient=True):
-        for _ in states:  # the same object, as it changes
+        for _ in states:  # the same object each time, modified in place
             pass
     return state
 
 
 def ended(state: "Progress") -> int:
-    """Stages that are done, failed or cannot be tried."""
+    """Number of stages that are done, failed or skipped."""
     return len(state.done) + len(state.failed) + len(state.skipped)
 
 
 def running_table(state: "Progress", store: "Store | None") -> "Table":
-    """The stages that are being trained: what they are, for how long, how far they are, and how good."""
+    """Table of the running stages: seed, step, score and time."""
     from rich.table import Table
     from rich.text import Text
 
@@ -192,14 +193,14 @@ def running_table(state: "Progress", store: "Store | None") -> "Table":
 
 
 def _last_line(stage: "Stage", store: "Store | None") -> tuple[str, str]:
-    """The step and score of the last evaluation, if there was one."""
+    """Step and score of the last evaluation, if there was one."""
     line: dict[str, Any] = {}
     if store is not None:
         try:
             path = store.partial / stage.fingerprint / "metrics.jsonl"
             line = json.loads(path.read_text().splitlines()[-1])
         except (OSError, ValueError, IndexError):
-            pass  # not begun, or just completed
+            pass  # not started yet, or just completed
     score = line.get("score")
     return f"{line.get('step', 0)}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
 

@@ -109,7 +109,7 @@ def _print_step(step: "GuessedStep") -> None:
     typer.echo(f"\n{step.old} -> {step.new}, classes: {kept}, {inferred}, {len(step.open):,} open")
     _list("", {name: f"{how} (inferred)" for name, how in step.inferred.items()})
     _list("", {name: f"kept by name, but {how}" for name, how in step.doubtful.items()})
-    _list(f"not in {step.old}; say what they come from:", {n: suggestion(n, r) for n, r in step.open.items()})
+    _list(f"not in {step.old}; add their origins:", {n: suggestion(n, r) for n, r in step.open.items()})
     _list(f"classes of {step.old} that nothing comes from yet:", dict.fromkeys(step.orphans, ""))
 
 

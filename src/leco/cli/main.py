@@ -58,31 +58,44 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     modules: Annotated[
         list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import a module of yours that registers something."),
+        typer.Option("--import", metavar="MODULE", help="Import a module that registers components of your own."),
     ] = None,
 ) -> None:
     """Options of the command as a whole."""
     import_modules(modules or [])
+    _list_registered(context.command)
+
+
+def _list_registered(command: Any) -> None:
+    """Put the names of what is registered, by leco or by a user's module, into the help of the subcommands."""
+    from leco.methods.method import registered
+    from leco.training.loggers import LOGGERS
+
+    names = {"coarse": registered("coarse"), "pseudo": registered("pseudo"), "loggers": tuple(LOGGERS)}
+    for parameter in command.commands["run"].params:
+        for kind, known in names.items():
+            parameter.help = (parameter.help or "").replace(f"{{{kind}}}", ", ".join(known))
 
 
 @app.command()
 def demo() -> None:
-    """Walk through an evolving ontology on real handwritten digits: what a coarse label is still worth."""
+    """Walk through an evolving ontology on real handwritten digits, and see the value of coarse labels."""
     from leco.cli.demo import demo as tell
 
     tell()
 
 
 def main() -> None:
-    """Run a verb. What a user can mend is one message and exit code 2, never a traceback."""
+    """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a class may be called something the terminal cannot show
+            stream.reconfigure(errors="replace")  # class names may contain characters the terminal cannot show
     try:
         if status := app(prog_name="leco", standalone_mode=False):
             sys.exit(status)
@@ -93,14 +106,14 @@ def main() -> None:
         _fail(explain(error, typer.main.get_command(app), sys.argv[1:]))
     except LecoError as error:
         _fail(str(error))
-    except typer.Abort:  # a question that nobody answered
-        _fail("stopped: there was no answer")
+    except typer.Abort:  # a question without an answer
+        _fail("stopped: no answer was given")
     except BrokenPipeError:  # `leco … | head`
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}")
-    except RuntimeError as error:  # what Python makes of links that lead in a circle
+    except RuntimeError as error:  # Python raises it for symlink loops
         if "Symlink loop" not in str(error):
             raise
         _fail(f"{error}; remove the link")
@@ -109,17 +122,17 @@ def main() -> None:
 
 
 def _fail(problem: str) -> NoReturn:
-    """Print a problem as one line, whatever characters a file or its name brought in."""
+    """Print a problem on one line, without control characters, and exit."""
     line = printable(problem)
     typer.echo(f"error: {line if len(line) < _LONGEST else line[:_LONGEST] + ' …'}", err=True)
     sys.exit(2)
 
 
-UsageError: Any = typer.BadParameter.__base__  # typer brings its own click, or uses the one that is installed
+UsageError: Any = typer.BadParameter.__base__  # typer vendors click, or uses the installed one
 
 
 def explain(error: Any, root: Any, words: Sequence[str]) -> str:
-    """Say which command, option or value is wrong, and what would be right; `root` is the command of all words."""
+    """Name the wrong command, option or value, and the closest right one; `root` is the top-level command."""
     path, command = ["leco"], root
     for word in words:
         if word not in getattr(command, "commands", {}):
@@ -133,12 +146,12 @@ def _problem(error: Any, command: Any, words: Sequence[str]) -> str:
     kind, param = type(error).__name__, getattr(error, "param", None)
     if kind == "NoSuchOption":
         known = [name for each in command.params for name in (*each.opts, *each.secondary_opts) if name[:2] == "--"]
-        return f"there is no option {error.option_name}{nearest(error.option_name, known)}"
+        return f"unknown option {error.option_name}{nearest(error.option_name, known)}"
     if kind == "BadOptionUsage":
         return f"{error.option_name} needs a value"
     if commands := getattr(command, "commands", {}):
         wrong = next((word for word in words if not word.startswith("-")), "")
-        return f"there is no command {wrong!r}{nearest(wrong, commands)}"
+        return f"unknown command {wrong!r}{nearest(wrong, commands)}"
     if param is None:
         return _sentence(error.format_message())
     name = param.opts[0] if param.param_type_name == "option" else param.metavar or param.name
@@ -146,7 +159,7 @@ def _problem(error: Any, command: Any, words: Sequence[str]) -> str:
 
 
 def _given(param: Any, name: str, words: Sequence[str]) -> str:
-    """An option as it was typed, with its value."""
+    """An option with its value, as typed."""
     for place, word in enumerate(words):
         option, equals, _ = word.partition("=")
         if option in param.opts:
@@ -155,6 +168,6 @@ def _given(param: Any, name: str, words: Sequence[str]) -> str:
 
 
 def _sentence(message: object) -> str:
-    """What typer says, as a part of a line."""
+    """Typer's message, without its capital and full stop."""
     text = str(message).rstrip(".")
     return text[:1].lower() + text[1:]

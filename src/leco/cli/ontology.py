@@ -353,7 +353,7 @@ def _records(questions: "Questions", unit: str) -> list[dict[str, Any]]:
 def _print_kinds(summary: Mapping[str, Any], unit: str) -> None:
     from leco.planning.migrate import MEANING, WITH_HUMAN, WITHOUT_HUMAN
 
-    who = dict.fromkeys(WITHOUT_HUMAN, "nobody") | dict.fromkeys(WITH_HUMAN, "an annotator")
+    who = dict.fromkeys(WITHOUT_HUMAN, "no annotator") | dict.fromkeys(WITH_HUMAN, "an annotator")
     pixels = summary.get("pixels")
 
     def counted(kind: str) -> list[str]:

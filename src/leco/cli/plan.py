@@ -33,7 +33,9 @@ Training = Annotated[
     str | None,
     typer.Option("--training", help="paper or small: how to train a network, if needed.", show_default=False),
 ]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.steps=500.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
+]
 Backbone = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`leco run`: train a benchmark, or what an experiment.yaml says, over its periods."""
+"""`leco run`: train on a benchmark or an experiment.yaml, over its periods."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,12 @@ def run(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option(help="Such as ce, lpl or joint+pl; lpl+st-hard/cond by default.", show_default=False)
+        str | None,
+        typer.Option(
+            help="A loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its refinement (filter or "
+            "cond), such as ce, lpl or joint+pl; lpl+st-hard/cond by default.",
+            show_default=False,
+        ),
     ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="finetune (default), freeze, scratch or lp-ft.", show_default=False)
@@ -37,10 +42,10 @@ def run(
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[
         str | None,
-        typer.Option(help="Of Mapillary: tree (majority parent) or soft (measured shares).", show_default=False),
+        typer.Option(help="For Mapillary: tree (majority parent) or soft (measured shares).", show_default=False),
     ] = None,
     head_start: Annotated[
-        bool, typer.Option("--head-start", help="Start each class as the class it came from.")
+        bool, typer.Option("--head-start", help="Initialise each class with the weights of its parents.")
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
@@ -51,19 +56,17 @@ def run(
     bundle: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the last period's model; one in the folder of runs by default.", show_default=False
+            help="Folder for the last period's model; by default one in the folder of runs.", show_default=False
         ),
     ] = None,
-    data: Annotated[Path, typer.Option("--data", help="Folder that holds the datasets.")] = Path("data"),
-    runs_folder: Annotated[str, typer.Option("--runs", help="Folder that keeps everything that was trained.")] = "runs",
+    data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
+    runs_folder: Annotated[str, typer.Option("--runs", help="Folder for all trained stages.")] = "runs",
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
-    log: Annotated[
-        list[str] | None, typer.Option(help="A logger besides the store's own metrics: csv or tensorboard.")
-    ] = None,
+    log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:
-    """Train over the periods of a benchmark or of own data; stages that were trained before are reused.
+    """Train over the periods of a benchmark or of own data; existing stages are reused.
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
@@ -81,7 +84,7 @@ def run(
         **{"size": size, "head_start": head_start or None, "transition": transition, "start": start},
     }
     for name in log or ():
-        LOGGERS[name]  # an unknown one is refused
+        LOGGERS[name]  # raises if it is unknown
     wanted = experiment(source, changes, pairs(settings or []))
     store = Store(local_path(runs_folder))
     ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle)
@@ -103,7 +106,7 @@ def run(
 
 
 def pairs(settings: list[str]) -> dict[str, str]:
-    """Read KEY=VALUE texts."""
+    """Parse KEY=VALUE texts."""
     found = [setting.partition("=") for setting in settings]
     for key, equals, value in found:
         if not (key and equals and value):
@@ -111,7 +114,7 @@ def pairs(settings: list[str]) -> dict[str, str]:
     keys = [key for key, _, _ in found]
     for key in keys:
         if keys.count(key) > 1:
-            raise LecoError(f"--set {key}: is given {keys.count(key)} times; give it once")
+            raise LecoError(f"--set {key}: is given {keys.count(key)} times; pass it once")
     return {key: value for key, _, value in found}
 
 
@@ -120,12 +123,12 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     typer.echo(f"{periods.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
     scaled_down = "small budget, scaled down: " if wanted.budget == "small" else ""
     batches, network = training.batches, training.network
-    typer.echo(f"{scaled_down}{network.backbone}, {batches.steps:,} steps of {batches.size} a stage")
+    typer.echo(f"{scaled_down}{network.backbone}, {batches.steps:,} steps of {batches.size} samples per stage")
     if wanted.data is not None and periods.modality.name == "classification" and wanted.start is None:
         typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.pretrained)}")
     last = stages.periods[-1][0]
     if str(last.method) != wanted.method:
-        typer.echo(f"trained as {last.method}: there is no history to pseudo-label")
+        typer.echo(f"trained as {last.method}: no history to pseudo-label")
     to_do = ready.to_do
     for stage in stages.stages:
         typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {stage}")
@@ -137,7 +140,7 @@ def _weights(backbone: str, pretrained: bool) -> str:
     from leco.models.backbones import cached_weights, has_weights
 
     if pretrained:
-        return "its pretrained weights" + ("" if cached_weights(backbone) else ", which are downloaded")
+        return "its pretrained weights" + ("" if cached_weights(backbone) else ", which will be downloaded")
     download = "; `--set training.network.pretrained=true` downloads pretrained ones, which are far better"
     return f"random weights{download if has_weights(backbone) else ''}"
 
@@ -166,5 +169,5 @@ def _print_results(ready: "Run") -> None:
     meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
     typer.echo(f"val, test: {meaning} in %, at the step that was best on val; at older: test at older versions")
     if any(row[0].endswith("*") for row in rows):
-        typer.echo("*: the stage that was asked for in each period; of several learning rates, the best on val")
-    typer.echo(f"kept in {store.stages}")
+        typer.echo("*: the requested stage of each period; of several learning rates, the best on val")
+    typer.echo(f"stored in {store.stages}")

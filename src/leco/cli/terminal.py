@@ -6,7 +6,7 @@ from leco.errors import and_more
 def print_table(
     headings: list[str], rows: list[list[str]], right: tuple[int, ...] = (), most: int | None = None, hint: str = ""
 ) -> None:
-    """Print a table, names verbatim: no markup, no emoji; of more than `most` rows, the first, and how to see all."""
+    """Print a table, with names verbatim (no markup, no emoji), and at most `most` rows, followed by a hint."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Endless batches, found from the step alone: the same on any number of workers or ranks, and after a restart."""
+"""Endless batches, determined by the step: independent of the number of workers and ranks, and of restarts."""
 
 import copy
 import hashlib
@@ -20,16 +20,16 @@ from leco.ontology.version import NO_LABEL
 
 @dataclass(frozen=True)
 class Order:
-    """Numbers 0 to count - 1 in endless order: every epoch is a new permutation, no number is left out."""
+    """Endless sequence of the numbers 0 to count - 1: every epoch is a new permutation."""
 
     count: int
     seed: int
-    name: str  # tells the orders of one run apart
+    name: str  # distinguishes the orders of one run
 
     def stretch(self, start: int, length: int) -> Tensor:
-        """The numbers at positions `start` to `start + length` of the endless order."""
+        """Numbers at positions `start` to `start + length` of the sequence."""
         stop = start + length
-        pieces = []  # only what is needed of each epoch, which may be long
+        pieces = []  # only the needed part of each epoch, which may be long
         for epoch in range(start // self.count, (stop - 1) // self.count + 1):
             before = epoch * self.count
             pieces.append(_permutation(self, epoch)[max(start - before, 0) : stop - before])
@@ -38,7 +38,7 @@ class Order:
 
 @lru_cache(maxsize=8)
 def _permutation(order: Order, epoch: int) -> Tensor:
-    # Hashed, so that no two orders, epochs or runs meet.
+    # Hashed, so that orders, epochs and runs are independent.
     digest = hashlib.sha256(f"{order.seed}/{order.name}/{epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.randperm(order.count, generator=generator)
@@ -46,19 +46,19 @@ def _permutation(order: Order, epoch: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some samples, as stored; views are made of them on the model's device."""
+    """Samples as stored; views are made on the model's device."""
 
-    ids: Tensor  # (n,) their index in the pool, which also seeds their views
+    ids: Tensor  # (n,) indices in the pool, which also seed the views
     inputs: Tensor  # (n, c, h, w) uint8, or (n, d) float
     rows: Tensor  # (n, ...) evidence row of each label
-    labels: dict[str, Tensor]  # (n, ...) per version: the label known there, or implied by a newer one; -1 elsewhere
+    labels: dict[str, Tensor]  # (n, ...) by version: the label, given or implied by a newer one; -1 if there is none
     sizes: Tensor | None = None  # (n, 2) height and width of padded images
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same samples on another device."""
+        """Return the same samples on another device."""
         labels = {version: known.to(device) for version, known in self.labels.items()}
         sizes = None if self.sizes is None else self.sizes.to(device)
         return Batch(self.ids.to(device), self.inputs.to(device), self.rows.to(device), labels, sizes)
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one training step draws: K samples with newest labels and, if there is history, M = K of that."""
+    """Samples of one training step: K with newest labels and, if there is history, M = K from it."""
 
     new: Batch
     history: Batch | None
@@ -75,20 +75,20 @@ class Step:
         return len(self.new) + (len(self.history) if self.history else 0)
 
     def to(self, device: torch.device) -> "Step":
-        """The same samples on another device."""
+        """Return the same samples on another device."""
         return Step(self.new.to(device), self.history.to(device) if self.history else None)
 
 
 class Crop(Protocol):
-    """A view that moves pixels, and so labels, too."""
+    """A view that moves pixels together with their labels."""
 
     def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
-        """The same samples, cropped."""
+        """Return the same samples, cropped."""
         ...
 
 
 class Steps(Dataset[Step]):
-    """The batches of a training run, by step number; of several ranks, each draws its share of every batch."""
+    """Batches of a training run, by step number; each rank draws its share of every batch."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class Steps(Dataset[Step]):
         mask_contradictions: bool = False,
     ) -> None:
         if not len(annotated.newest.indices):
-            raise LecoError("there are no samples with labels of the newest version")
+            raise LecoError("no sample is labelled in the newest version; label some")
         if batch_size < 1 or steps < 0:
-            raise LecoError(f"{steps} steps of {batch_size} samples make no run")
+            raise LecoError(f"steps and batch size must be positive, not {steps} and {batch_size}")
         if batch_size % ranks or not 0 <= rank < ranks:
             raise LecoError(
-                f"a batch of {batch_size} cannot be shared equally by {ranks} ranks, of which this is {rank}"
+                f"a batch of {batch_size} samples cannot be divided equally among {ranks} ranks (this is rank {rank})"
             )
         self.samples, self.evidence, self.seed, self.steps = samples, evidence, seed, steps
         self.batch_size, self.rank, self.ranks = batch_size, rank, ranks
@@ -121,7 +121,7 @@ class Steps(Dataset[Step]):
         return self.steps
 
     def on(self, samples: Samples) -> "Steps":
-        """The same steps with other inputs or labels of the samples."""
+        """Return the same steps with other inputs or labels."""
         other = copy.copy(self)
         other.samples = samples
         return other
@@ -137,20 +137,20 @@ class Steps(Dataset[Step]):
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
             return self.read(pool, chosen)
-        # Large images are cropped one by one as they are read, so that no batch of them is ever held whole.
+        # Large images are cropped as they are read, so that a full batch of them is never in memory.
         pieces = chosen.split(1) if self.samples.sizes is not None else [chosen]  # type: ignore[no-untyped-call]
         cropped = [self.crop(batch, self.seed, step) for batch in (self.read(pool, piece) for piece in pieces)]
         return cropped[0] if len(cropped) == 1 else join(cropped)
 
     def read(self, pool: "Pool", chosen: Tensor) -> Batch:
-        """Samples of a pool, whole, by their places in it."""
+        """Read uncropped samples by their positions in a pool."""
         batch = read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
         return without_contradictions(batch, self.samples, self.evidence) if self.mask_contradictions else batch
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Samples to draw from, and which version each is labelled in."""
+    """Samples to draw from, and the version of each label."""
 
     indices: Tensor
     version: Tensor  # position in `versions`
@@ -158,14 +158,14 @@ class Pool:
 
     @classmethod
     def of(cls, parts: list[Part]) -> "Pool":
-        """Those of several parts, one after the other."""
+        """Concatenate several parts."""
         indices = torch.cat([part.indices for part in parts]) if parts else torch.empty(0, dtype=torch.int64)
         version = [torch.full_like(part.indices, number) for number, part in enumerate(parts)]
         return cls(indices, torch.cat(version) if parts else indices, tuple(part.version for part in parts))
 
 
 def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tuple[str, ...], version: Tensor) -> Batch:
-    """Read samples, each with its label of `versions[version]` and what follows from it for older versions."""
+    """Read samples, each with its label of `versions[version]` and the labels that it implies in older versions."""
     ontology = evidence.ontology
     rows: Tensor | None = None
     labels: dict[str, Tensor] = {}
@@ -190,7 +190,7 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Several batches as one."""
+    """Concatenate batches."""
     first = batches[0]
     return Batch(
         torch.cat([batch.ids for batch in batches]),
@@ -201,7 +201,7 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -> Batch:
-    """Drop old labels of pixels whose newest label, which only a benchmark knows, has another parent (appendix C)."""
+    """Drop old labels that contradict the newest label, which only benchmarks have for all samples (appendix C)."""
     ontology = evidence.ontology
     newest = samples.labels[ontology.newest.name].read(batch.ids)
     labels, rows = dict(batch.labels), batch.rows
@@ -216,7 +216,7 @@ def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on; with workers, files are read ahead in other processes, in the same order."""
+    """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
     columns = (steps.samples.inputs, *steps.samples.labels.values())
     remaining = range(max(start, 0), len(steps))
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
@@ -225,7 +225,7 @@ def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
 
 
 def _plainly(batches: Iterable[Step]) -> Iterator[Step]:
-    """Pass on the errors of workers without the traceback that torch puts around them."""
+    """Re-raise the errors of workers without torch's traceback."""
     try:
         yield from batches
     except LecoError as error:

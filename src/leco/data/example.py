@@ -11,7 +11,7 @@ from leco.data.importers.importer import Sample, Source
 SIDE = 32
 HISTORY, NEW, TEST = 24, 10, 8  # images per class
 # v1 had one class for circles and rings, called squares boxes, and had no stars.
-BECAME = {"circle": "round", "ring": "round", "square": "box", "triangle": "triangle"}
+_BECAME = {"circle": "round", "ring": "round", "square": "box", "triangle": "triangle"}
 ONTOLOGY = """\
 # How the classes evolved, oldest version first (docs/reference/ontology.md). This is an example: describe your own
 # classes, and see what the file means with `leco ontology check` and `leco ontology diff`.
@@ -35,8 +35,8 @@ def draw_shapes(folder: Path) -> Source:
     samples = []
     for shape in ("circle", "ring", "square", "triangle", "star"):
         parts = [("v2", "train", NEW), ("v2", "test", TEST)]
-        for version, split, count in [("v1", "train", HISTORY), *parts] if shape in BECAME else parts:
-            label = BECAME[shape] if version == "v1" else shape
+        for version, split, count in [("v1", "train", HISTORY), *parts] if shape in _BECAME else parts:
+            label = _BECAME[shape] if version == "v1" else shape
             for number in range(count):
                 name = f"images/{version}-{split}-{shape}-{number:02}.png"
                 _draw(shape, name).save(folder / name)

@@ -1,5 +1,6 @@
-"""Own data, from a checked manifest to what a period trains on."""
+"""Own data: samples, training sets and test sets of a checked manifest."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,18 +15,28 @@ from leco.data.manifest.manifest import Manifest
 from leco.data.masks import decode_mask
 from leco.data.periods import Annotated, Part, deal, seeded
 from leco.data.samples import Column, Few, Files, InMemory, Samples
-from leco.data.vectors import load_features
+from leco.data.vectors import inspect_features, load_features
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 
+Read = Callable[[Manifest, Ontology, int], Samples]
 
-def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256, in_memory: int = decode.IN_MEMORY) -> Samples:
+
+def own_samples(
+    manifest: Manifest,
+    ontology: Ontology,
+    side: int = 256,
+    in_memory: int = decode.IN_MEMORY,
+    *,
+    read: Read | None = None,
+) -> Samples:
     """The samples of a manifest, images as squares of `side` pixels; small sets are read into memory at once.
 
-    Images that were decoded when the manifest was read are not decoded again.
+    Images that were decoded when the manifest was read are not decoded again. `read` is the reader of a modality,
+    `lazy_samples` by default.
     """
-    lazy = lazy_samples(manifest, ontology, side)
+    lazy = (read or lazy_samples)(manifest, ontology, side)
     if (decoded := _decoded(manifest, ontology, side)) is not None:
         masks: dict[str, Column] = {name: InMemory(labels) for name, labels in decoded.masks.items()}
         sizes = None if decoded.sizes is None else InMemory(decoded.sizes)
@@ -37,7 +48,7 @@ def own_samples(manifest: Manifest, ontology: Ontology, side: int = 256, in_memo
 
 
 def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
-    """Of a manifest's `lazy_samples`, read a few, spread evenly, which stand for all: to measure training with."""
+    """Read a few evenly spread samples of `lazy`, in place of all of them, for measuring time."""
     chosen = _spread(np.arange(len(manifest)), count)
     labels = dict(lazy.labels)
     for version, masks in manifest.masks.items():
@@ -48,7 +59,7 @@ def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
 
 
 def _decoded(manifest: Manifest, ontology: Ontology, side: int) -> decode.Decoded | None:
-    """The decoded images of a manifest, if they are there and as `lazy_samples` would read them."""
+    """Decoded images of a manifest, if they are available and equal to what `lazy_samples` would read."""
     decoded = manifest.decoded
     if decoded is None or decoded.side != side or bool(manifest.masks) != (decoded.sizes is not None):
         return None
@@ -57,14 +68,14 @@ def _decoded(manifest: Manifest, ontology: Ontology, side: int) -> decode.Decode
 
 
 def fits_memory(manifest: Manifest, ontology: Ontology, side: int, limit: int = decode.IN_MEMORY) -> bool:
-    """Whether all images, decoded, are small enough to be kept; test samples do not count, if there are others."""
+    """Whether all decoded images fit in memory; test samples do not count, unless there are no others."""
     versions = len(ontology.versions) if manifest.masks else 0
     count = int((manifest.split != "test").sum()) or len(manifest)
     return manifest.kind == "features" or decode.fits_memory(count, side, versions, limit)
 
 
 def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
-    """The samples of a manifest: features at once, files only when they are asked for."""
+    """Samples of a manifest: features in memory, files read on demand."""
     paths = [manifest.root / path for path in manifest.inputs]
     labels: dict[str, Column] = {}
     for version in ontology.versions:
@@ -94,7 +105,7 @@ def _few(column: Column, chosen: Tensor) -> Column:
 
 
 def _spread(among: NDArray[np.int64], count: int) -> Tensor:
-    """At most so many of some indices, evenly spread."""
+    """At most `count` of some indices, evenly spread."""
     places = np.linspace(0, len(among) - 1, min(count, len(among))).round().astype(np.int64)
     return torch.from_numpy(among[places])
 
@@ -106,11 +117,11 @@ def _mask_or_none(path: Path, side: int) -> Tensor:
 
 
 def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Annotated:
-    """What a model of the ontology's newest version may learn from; `ontology.until` gives earlier periods.
+    """Samples that a model of the ontology's newest version may train on; use `ontology.until` for earlier periods.
 
-    Every training sample counts once, with its newest label; samples without any are history, too. Samples of a later
-    period, or labelled in later versions only, are not there yet. Without a `val` split, a fifth of the samples with
-    newest labels is held out, in proportion to their classes.
+    Every training sample is used once, with its newest label; samples without a label are history. Samples of a later
+    period, or labelled in later versions only, are excluded. Without a `val` split, a stratified fifth of the samples
+    with newest labels is held out.
     """
     newest = _newest_label(manifest, ontology)
     period = len(ontology.versions) - 1
@@ -122,7 +133,7 @@ def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Anno
     ]
     unlabelled = Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(train & (newest == NO_LABEL))))
     if not len(parts[-1].indices):
-        raise LecoError(f"no training sample is labelled in {ontology.newest.name}")
+        raise LecoError(f"no training sample is labelled in {ontology.newest.name}; label some")
     held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & there & (newest == period)))
     if not len(held_out):
         parts[-1], held_out = _hold_out(parts[-1], manifest, seed)
@@ -141,7 +152,7 @@ _LATER = -2  # has labels, but only of versions that this ontology does not have
 
 
 def _newest_label(manifest: Manifest, ontology: Ontology) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """For every sample, the position of the newest version it has a label of; -1 for none, -2 for later ones only."""
+    """Index of the newest version that each sample has a label of; -1 for none, -2 for later versions only."""
     labelled = manifest.labelled()
     known = [version.name for version in ontology.versions]
     newest = np.full(len(manifest), NO_LABEL, dtype=np.int64)
@@ -161,5 +172,22 @@ def _hold_out(part: Part, manifest: Manifest, seed: int) -> tuple[Part, Tensor]:
     size = max(1, len(strata) // 5)
     kept, held_out = deal(strata, [len(strata) - size, size], seeded(seed))
     if not len(kept):
-        raise LecoError(f"one sample labelled in {part.version} is too few to train on and to validate with")
+        raise LecoError(f"only one sample is labelled in {part.version}, too few to train and validate; label more")
     return Part(part.version, part.indices[kept]), part.indices[held_out]
+
+
+def check_files(manifest: Manifest, ontology: Ontology, chosen: Sequence[int], *, width: int) -> None:
+    """Refuse masks with unknown values or of another size than their image, and vectors of another width."""
+    if manifest.kind == "features":
+        names = [manifest.inputs[index] for index in chosen]
+        for name, fault in inspect_features(manifest.root, names, lambda *_: None, width).items():
+            raise LecoError(f"{manifest.root / name}: {fault.message}")
+    rules = {version: decode.MaskRule.of(ontology, version) for version in manifest.masks}
+    pictures = [
+        decode.Picture(
+            manifest.inputs[index], tuple((masks[index], v) for v, masks in manifest.masks.items() if masks[index])
+        )
+        for index in (chosen if rules else ())
+    ]
+    for _, file, _, fault in decode.inspect_pictures(manifest.root, pictures, rules):
+        raise LecoError(f"{manifest.root / file}: {fault.message}")

@@ -1,4 +1,4 @@
-"""Time periods: which samples each one has, and who labels them in which version (sections 3 and 4 of the paper)."""
+"""Time periods: their samples, and annotation strategies (sections 3 and 4 of the paper)."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ class Period:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The periods of one seed; no sample is in two of them."""
+    """Disjoint periods of one seed."""
 
     name: str
     seed: int
@@ -37,7 +37,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with anything in it."""
+        """Digest of the split, as sixteen hexadecimal digits."""
         indices = [(p.version, p.train.tolist(), p.validation.tolist()) for p in self.periods]
         content = json.dumps([self.name, self.seed, indices])
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -52,7 +52,7 @@ class Split:
 
     @classmethod
     def load(cls, path: Path) -> "Split":
-        """Read an index file, checking that it is whole."""
+        """Read an index file, and check that it is complete."""
         content = read_json(path, _LARGEST_FILE)
         try:
             periods = tuple(
@@ -63,10 +63,10 @@ class Split:
         except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError, RuntimeError) as error:
             raise LecoError(f"{path}: is not an index file of periods: {error!r}") from None
         if split.fingerprint != stored:
-            raise LecoError(f"{path}: the fingerprint is {stored}, but the indices give {split.fingerprint}")
+            raise LecoError(f"{path}: the fingerprint is {stored}, but that of the indices is {split.fingerprint}")
         every = torch.cat([torch.cat([period.train, period.validation]) for period in periods])
         if len(every.unique()) < len(every) or (every < 0).any():  # type: ignore[no-untyped-call]
-            raise LecoError(f"{path}: a sample stands there twice, or has a negative index")
+            raise LecoError(f"{path}: duplicate or negative sample index")
         return split
 
 
@@ -82,11 +82,11 @@ def make_split(
     seed: int,
     validation: Validation = "on top",
 ) -> Split:
-    """Deal samples to periods, and within each to training and validation, in proportion to their `strata`.
+    """Split samples into periods, and each period into training and validation, stratified by `strata`.
 
-    Validation is a fifth of a period: on top of `size` (10,000 + 2,500 for CIFAR-10k), within it where the pool has no
-    more, or there is none (Mapillary). `strata` are the newest labels (or any grouping), so that rare classes are in
-    every period.
+    Validation is a fifth of a period: on top of `size` (10,000 + 2,500 for CIFAR-10k), within it if the pool is too
+    small, or empty (Mapillary). `strata` are the newest labels (or any grouping), so that rare classes are in every
+    period.
     """
     held_out = {"on top": size // 4, "within": size // 5, "none": 0}[validation]
     train = size - held_out if validation == "within" else size
@@ -101,18 +101,18 @@ def make_split(
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A generator for a seed that torch can take."""
+    """Return a generator with a seed, which must be one that torch accepts."""
     if not 0 <= seed < 2**63:
-        raise LecoError(f"a seed must be a whole number from 0 to 2^63 - 1, not {seed}")
+        raise LecoError(f"a seed must be an integer from 0 to 2^63 - 1, not {seed}")
     return torch.Generator().manual_seed(seed)
 
 
 def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
     """Draw disjoint sets of the given sizes, each with nearly the same share of every stratum.
 
-    The k-th of the n samples of a stratum, in random order, stands at (k + u) / n, with one random u for the stratum;
-    consecutive stretches of that line hold every stratum in proportion: what is too rare for all of them goes to any of
-    them equally often.
+    The k-th of the n samples of a stratum, in random order, is placed at (k + u) / n on a line, with one random u per
+    stratum; consecutive segments of the line contain every stratum in proportion, and strata too rare for all of them
+    go to each with equal probability.
     """
     shuffled = torch.randperm(len(strata), generator=generator)
     by_stratum = shuffled[strata[shuffled].argsort(stable=True)]
@@ -122,7 +122,7 @@ def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> li
     rank = torch.arange(len(strata)) - starts[stratum]
     offset = torch.rand(len(counts), generator=generator, dtype=torch.double)[stratum]
     place = (rank.double() + offset) / counts[stratum]
-    # Samples at the same place are taken in random order.
+    # Ties are broken at random.
     tie = torch.rand(len(strata), generator=generator, dtype=torch.double) * 1e-9
     line = by_stratum[(place + tie).argsort()]
     return list(line[: sum(sizes)].split(list(sizes)))  # type: ignore[no-untyped-call]
@@ -130,7 +130,7 @@ def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> li
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples, and the version their labels are of."""
+    """Samples, and the version of their labels."""
 
     version: str
     indices: Tensor
@@ -138,7 +138,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Annotated:
-    """What a period may learn from: samples with labels of its own version, and history with older labels."""
+    """Samples that a period may train on: those labelled in its version, and history with older labels."""
 
     newest: Part
     history: tuple[Part, ...]
@@ -148,13 +148,13 @@ class Annotated:
 def annotate(split: Split, period: int, strategy: Annotation) -> Annotated:
     """Apply an annotation strategy of section 4, given a budget of one period's samples.
 
-    `label-new` labels the period's own samples and keeps the history with its old labels; `relabel-old` labels the
-    samples of TP0 anew, which then are all there is; `all-fine` labels the samples of every period so far anew.
+    `label-new` labels the period's own samples and keeps the history with its old labels; `relabel-old` relabels the
+    samples of TP0 and uses no others; `all-fine` relabels the samples of every period so far.
     """
     if strategy not in get_args(Annotation):
-        raise LecoError(f"{strategy!r} is no annotation strategy{nearest(strategy, get_args(Annotation))}")
+        raise LecoError(f"{strategy!r} is not an annotation strategy{nearest(strategy, get_args(Annotation))}")
     if not 0 <= period < len(split.periods):
-        raise LecoError(f"{split.name} has the periods 0 to {len(split.periods) - 1}, not {period}")
+        raise LecoError(f"{split.name} has no period {period}; valid: 0 to {len(split.periods) - 1}")
     earlier, now = split.periods[:period], split.periods[period]
     labelled = {"label-new": (now,), "relabel-old": split.periods[:1], "all-fine": (*earlier, now)}[strategy]
     history = tuple(Part(p.version, p.train) for p in earlier) if strategy == "label-new" else ()

@@ -40,7 +40,7 @@ def long_tail(benchmark: "Benchmark", counts_of_periods: list[Tensor]) -> Image.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(counts_of_periods), 3), layout="constrained")
-    unit = "pixels" if benchmark.recipe.modality == "segmentation" else "samples"
+    unit = "pixels" if _has_masks(benchmark) else "samples"
     for number, (version, counts) in enumerate(zip(benchmark.ontology.versions, counts_of_periods, strict=True)):
         axes = figure.add_subplot(1, len(counts_of_periods), number + 1)
         axes.bar(np.arange(len(counts)), counts.sort(descending=True).values.numpy(), width=1.0, color="#1a7f4b")
@@ -54,12 +54,13 @@ def long_tail(benchmark: "Benchmark", counts_of_periods: list[Tensor]) -> Image.
 
 
 def samples_sheet(benchmark: "Benchmark", split: Split) -> Image.Image | None:
-    """Show some samples of each period with their labels; None for features, which cannot be shown."""
-    if benchmark.recipe.modality == "features":
+    """Show some samples of each period with their labels; None if they are not images."""
+    if benchmark.pool.inputs.read(split.periods[0].train[:1]).ndim != 4:
         return None
+    has_masks = _has_masks(benchmark)
     rows: list[tuple[str, Tensor]] = []
     for number, period in enumerate(split.periods):
-        if benchmark.recipe.modality == "segmentation":
+        if has_masks:
             chosen = period.train[torch.linspace(0, len(period.train) - 1, _PER_ROW).long()]
             rows += _segmentation_rows(benchmark, number, chosen)
             continue
@@ -69,11 +70,15 @@ def samples_sheet(benchmark: "Benchmark", split: Split) -> Image.Image | None:
             members = period.train[labels == label][:_PER_ROW]
             if len(members):
                 rows.append((f"TP{number} {version.handle(label)}", benchmark.pool.inputs.read(members)))
-    if benchmark.recipe.modality == "classification":
+    if not has_masks:
         views, shown = benchmark.views, split.periods[0].train[:_PER_ROW]
         images, draws = benchmark.pool.inputs.read(shown), Draws(split.seed, 0, shown)
         rows += [(f"{kind} view", getattr(views, kind)(images, draws)) for kind in ("evaluate", "weak", "strong")]
     return contact_sheet(rows)
+
+
+def _has_masks(benchmark: "Benchmark") -> bool:
+    return benchmark.pool.labels[benchmark.ontology.newest.name].read(torch.tensor([0])).ndim > 1
 
 
 def _segmentation_rows(benchmark: "Benchmark", number: int, chosen: Tensor) -> list[tuple[str, Tensor]]:

@@ -1,7 +1,7 @@
-"""Stateless randomness: what is drawn for a sample depends on the seed, the step and the sample, and on nothing else.
+"""Counter-based randomness: the numbers for a sample depend only on the seed, the step and the sample.
 
-A generator's numbers depend on how many were taken before: on the batch size, the workers, the ranks, and on where a
-killed run resumed. A hash has no such memory.
+A generator's numbers depend on how many were drawn before: on the batch size, the workers, the ranks, and on where a
+killed run resumed. A hash has no state.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ WORD = 2**64
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The random numbers of one batch at one step; a name tells the draws of one sample apart.
+    """Random numbers of one batch at one step; a name distinguishes the draws of one sample.
 
     >>> draws = Draws(seed=0, step=7, ids=torch.tensor([12, 5]))
     >>> bool((draws.uniform("flip") == Draws(0, 7, torch.tensor([5, 12])).uniform("flip").flip(0)).all())
@@ -43,11 +43,11 @@ class Draws:
     def integers(self, name: str, low: int, high: int, count: int = 1) -> Tensor:
         """`count` integers in [low, high) for each sample: (n, count), int64."""
         if not 0 < high - low < 2**32:
-            raise LecoError(f"no integers to draw in [{low}, {high}) for {name!r}")
+            raise LecoError(f"the range [{low}, {high}) of {name!r} is empty")
         return low + (shift_right(self._words(name, count), 33) * (high - low) >> 31)
 
     def levels(self, name: str, count: int = 1) -> Tensor:
-        """`count` integers in [0, 65536) for each sample: (n, count), int32; four from each word, so cheaper."""
+        """`count` integers in [0, 65536) for each sample: (n, count), int32; four from each word, so faster."""
         words = self._words(name, -(-count // 4)).contiguous()
         return words.view(torch.int16)[:, :count].int() + 32_768
 
@@ -57,7 +57,7 @@ class Draws:
         return _quantiles(self.ids.device).index_select(0, levels.view(-1)).view(levels.shape)
 
     def branch(self, name: str) -> "Draws":
-        """Draws independent of these, so that a weak and a strong view of one sample are cropped differently."""
+        """Independent draws, so that a weak and a strong view of one sample are cropped differently."""
         return replace(self, seed=key(self.seed, crc32(name.encode())))
 
     def _words(self, name: str, count: int) -> Tensor:
@@ -67,7 +67,7 @@ class Draws:
 
     @cached_property
     def _streams(self) -> Tensor:
-        """64 random bits for each sample, hashed once however many names follow."""
+        """64 random bits for each sample, hashed once for all names."""
         return mix(self.ids * signed(GOLDEN) + signed(key(self.seed, self.step)))
 
 
@@ -77,14 +77,14 @@ def _quantiles(device: torch.device) -> Tensor:
 
 
 def normal_quantiles(count: int) -> Tensor:
-    """The standard normal distribution in equal parts, the middle of each; 65,536 go up to 4.2 either way."""
+    """Quantiles of the standard normal distribution, at the centres of `count` equal parts; 65,536 reach ±4.2."""
     middles = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     quantiles: Tensor = torch.special.ndtri(middles).float()
     return quantiles
 
 
 def key(*parts: int) -> int:
-    """One 64-bit integer for a sequence of them."""
+    """Hash a sequence of integers to one of 64 bits."""
     word = 0
     for part in parts:
         word = (word + GOLDEN ^ part % WORD) % WORD
@@ -95,17 +95,17 @@ def key(*parts: int) -> int:
 
 
 def mix(words: Tensor) -> Tensor:
-    """The output function of splitmix64, on int64 that wraps."""
+    """Output function of splitmix64, on int64 with wrap-around."""
     words = (words ^ shift_right(words, 30)) * signed(FIRST)
     words = (words ^ shift_right(words, 27)) * signed(SECOND)
     return words ^ shift_right(words, 31)
 
 
 def shift_right(words: Tensor, bits: int) -> Tensor:
-    """Shift in zeros; torch's own shift of a negative number shifts in ones."""
+    """Shift right, filling with zeros; torch fills those of negative numbers with ones."""
     return torch.bitwise_right_shift(words, bits) & ((1 << 64 - bits) - 1)
 
 
 def signed(word: int) -> int:
-    """The int64 with the bits of an unsigned word."""
+    """Return the int64 with the bits of an unsigned word."""
     return word - WORD if word >= WORD // 2 else word

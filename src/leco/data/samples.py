@@ -1,4 +1,4 @@
-"""Samples: what a model sees of them, and what they are labelled as in each version."""
+"""Samples: inputs, and labels in each version."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from torch import Tensor
 
 
 class Column(Protocol):
-    """One thing known of every sample: an input, or a label."""
+    """One value per sample: an input or a label."""
 
     def __len__(self) -> int: ...
 
     def read(self, indices: Tensor) -> Tensor:
-        """The values of some samples, stacked."""
+        """Return the values of some samples, stacked."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """A column small enough to be held whole: CIFAR's images, feature vectors, labels."""
+    """A column that fits in memory: CIFAR's images, feature vectors, labels."""
 
     values: Tensor
 
@@ -29,13 +29,13 @@ class InMemory:
         return len(self.values)
 
     def read(self, indices: Tensor) -> Tensor:
-        """The values of some samples."""
+        """Return the values of some samples."""
         return self.values[indices]
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """A column that is read from files when asked for, by the workers of a DataLoader."""
+    """A column that is read from files on demand, by the workers of a DataLoader."""
 
     paths: Sequence[Path]
     decode: Callable[[Path], Tensor]
@@ -44,11 +44,11 @@ class Files:
         return len(self.paths)
 
     def read(self, indices: Tensor) -> Tensor:
-        """Decode the files of some samples; all must have the same shape by then."""
+        """Decode the files of some samples, which must give the same shape."""
         return torch.stack([self.decode(self.paths[index]) for index in indices.tolist()])
 
     def held(self) -> InMemory:
-        """The whole column, read into memory."""
+        """Read the whole column into memory."""
         first = self.decode(self.paths[0])
         values = first.new_empty(len(self.paths), *first.shape)
         for index, path in enumerate(self.paths):
@@ -58,7 +58,7 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class Few:
-    """A few values that stand for those of all samples, where nothing matters but how long it takes to work on them."""
+    """A few values in place of those of all samples, for measuring time."""
 
     values: Tensor
     count: int
@@ -67,7 +67,7 @@ class Few:
         return self.count
 
     def read(self, indices: Tensor) -> Tensor:
-        """One of the values for each sample."""
+        """Return one of the values for each sample."""
         return self.values[indices % len(self.values)]
 
 
@@ -75,9 +75,8 @@ class Few:
 class Samples:
     """Inputs (uint8 images (c, h, w), or float features (d,)) and, for each version, labels (indices; -1 for none).
 
-    A label is one number, or, for segmentation, a map (h, w). Images that were padded to be stacked have `sizes`: the
-    height and width they really have. `keeps_labels` says that a sample's older labels are its own (it was relabelled),
-    and not only what its newest label implies.
+    A label is one number or, for segmentation, a map (h, w). `sizes` are the heights and widths of images that were
+    padded to be stacked. `keeps_labels` means that a sample's older labels were annotated, not implied by its newest.
     """
 
     inputs: Column

@@ -43,7 +43,7 @@ def load_features(root: Path, references: Sequence[str]) -> NDArray[np.float32]:
     """Read the vectors of checked references, (n, d), opening each file once."""
     rows: NDArray[np.float32] | None = None
     for file, places in _by_file(references).items():
-        for some, block in _blocks(open_array(root / file), places):
+        for some, block in _blocks(_open_array(root / file), places):
             if rows is None:
                 rows = np.empty((len(references), block.shape[1]), dtype=np.float32)
             if block.shape[1] != rows.shape[1]:
@@ -64,7 +64,7 @@ def inspect_features(root: Path, references: Sequence[str], tick: Tick, width: i
     files = _by_file(references)
     for number, (file, places) in enumerate(files.items(), start=1):
         try:
-            array = open_array(root / file)
+            array = _open_array(root / file)
         except LecoError as error:
             fault = Fault("not .npy", str(error).removeprefix(f"{root / file}: "))
             faults |= {references[place]: fault for place in places}
@@ -95,7 +95,7 @@ def _by_file(references: Sequence[str]) -> dict[str, dict[int, int | None]]:
     return files
 
 
-def open_array(path: Path) -> NDArray[Any]:
+def _open_array(path: Path) -> NDArray[Any]:
     """Memory-map an array; pickled objects, which could run code, are refused."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -104,11 +104,11 @@ def open_array(path: Path) -> NDArray[Any]:
         raise LecoError(f"{path}: {hint}: {error}") from None
     if not isinstance(array, np.ndarray):
         raise LecoError(f"{path}: is an archive of arrays (.npz), not a .npy array")
-    check_array(path, array)
+    _check_array(path, array)
     return array
 
 
-def check_array(path: Path, array: NDArray[Any]) -> None:
+def _check_array(path: Path, array: NDArray[Any]) -> None:
     """Refuse arrays that are neither a vector nor a matrix of numbers."""
     if array.dtype.kind not in "fiu":
         raise LecoError(f"{path}: contains {array.dtype}, not numbers")
@@ -156,7 +156,7 @@ def vector_blocks(path: Path, name: str, width: int) -> Iterator[Block | LecoErr
     """Yield blocks of the vectors of a file, each of `width` values, and the errors of the others."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        yield from _rows(open_array(path), name, width)
+        yield from _rows(_open_array(path), name, width)
     elif suffix == ".npz":
         for key, array in _archive(path):
             yield from _rows(array, f"{name}/{key}", width)
@@ -195,7 +195,7 @@ def _archive(path: Path) -> Iterator[tuple[str, NDArray[Any]]]:
         with np.load(path, allow_pickle=False) as content:
             for key in content.files:
                 array = content[key]
-                check_array(Path(f"{path}/{key}"), array)
+                _check_array(Path(f"{path}/{key}"), array)
                 yield key, array
     except LecoError:
         raise

@@ -1,5 +1,6 @@
-"""Feature vectors in memory, with labels as people hand them over."""
+"""Feature vectors in memory, with labels in any common format."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ class ArrayDataset(Dataset):
 
     @classmethod
     def of(cls, features: Any, labels: Any, versions: Any, *, ontology: Any, split: Any) -> "ArrayDataset":
-        """Check what was handed over."""
+        """Check the arguments of `from_arrays`, and build the dataset."""
         vectors = torch.as_tensor(np.asarray(features, dtype=np.float32))
         if vectors.ndim != 2 or not len(vectors):
-            raise LecoError(f"from_arrays: features must be (n, d), not of shape {tuple(vectors.shape)}")
+            raise LecoError(f"from_arrays: features must have the shape (n, d), not {tuple(vectors.shape)}")
         if not vectors.isfinite().all():
             row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
             raise LecoError(f"from_arrays: features hold NaN or infinity, first in row {row}")
@@ -61,7 +62,7 @@ class ArrayDataset(Dataset):
         return self.labels.ontology
 
     def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
-        """Every version that has labels makes a period; a fifth of its labels is held out if nothing is marked val."""
+        """Make a period of every version that has labels; without a val split, hold out a fifth for validation."""
         manifest, samples = self._manifest(), self.samples()
         versions = self.labels.versions
         histories = [self.ontology.until(version) for version in versions]
@@ -87,7 +88,7 @@ class ArrayDataset(Dataset):
         )
 
     def unvalidated(self) -> Periods:
-        """Periods in which every sample is learnt from, and nothing is held out: what scikit-learn's `fit` means."""
+        """Periods that train on every sample and hold nothing out, as scikit-learn's `fit` does."""
         samples, versions = self.samples(), tuple(self.labels.versions)
         nothing = torch.empty(0, dtype=torch.int64)
         return Periods(
@@ -103,6 +104,16 @@ class ArrayDataset(Dataset):
             fingerprint="",
             learned="",
         )
+
+    def labelled(self, split: str, shape: Sequence[int], side: int | None) -> tuple[Samples, Tensor]:
+        """The vectors of a split that have a label."""
+        if self.features.shape[1] != shape[0]:
+            raise LecoError(f"arrays: vectors of {self.features.shape[1]} numbers, but the model takes {shape[0]}")
+        has_label = np.any([labels >= 0 for labels in self.labels.known.values()], axis=0)
+        chosen = np.flatnonzero(((self.split == split) | (split == "all")) & has_label)
+        if not len(chosen):
+            raise LecoError(f"arrays: no sample of the split {split} has a label")
+        return self.samples(), torch.from_numpy(chosen)
 
     def samples(self) -> Samples:
         """The vectors and their labels."""
@@ -121,7 +132,7 @@ class ArrayDataset(Dataset):
         }
 
     def _manifest(self) -> Manifest:
-        """The same samples as a manifest has them, without files."""
+        """The same samples as a manifest without files."""
         return Manifest(
             root=Path(),
             inputs=tuple(map(str, range(len(self.features)))),

@@ -1,4 +1,4 @@
-"""Whether data can be learnt from: all problems at once, before anything is trained."""
+"""Checks of data before training: all problems at once."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ from leco.ontology.version import Version
 if TYPE_CHECKING:
     from leco.dataset.dataset import ManifestDataset
 
-LOOKED_INTO = 5_000  # images: a hundred thousand photographs would take minutes
+LOOKED_INTO = 5_000  # images to decode: a hundred thousand would take minutes
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem, warning or note, and how often it was met."""
+    """A problem, warning or note, and how often it occurs."""
 
     about: str  # the experiment, the ontology, the manifest, or the labels
     message: str
@@ -42,11 +42,11 @@ class Finding:
 
 @dataclass
 class Checked:
-    """All that is known of data before they are trained on."""
+    """Findings about data before training."""
 
     file: Path
-    problems: list[Finding] = field(default_factory=list)  # they cannot be trained on
-    warnings: list[Finding] = field(default_factory=list)  # the model will not be as good as it might be
+    problems: list[Finding] = field(default_factory=list)  # training is impossible
+    warnings: list[Finding] = field(default_factory=list)  # the model may be worse than it could be
     notes: list[Finding] = field(default_factory=list)
     ontology: Ontology | None = None
     manifest: Manifest | None = None  # without the rows that have a problem
@@ -57,8 +57,8 @@ class Checked:
         """Whether there are no problems."""
         return not self.problems
 
-    def say(self, where: list[Finding], about: str, *messages: str) -> None:
-        """Add to a list."""
+    def add(self, where: list[Finding], about: str, *messages: str) -> None:
+        """Add messages to the problems, warnings or notes."""
         where += [Finding(about, message) for message in messages]
 
     def __repr__(self) -> str:
@@ -68,16 +68,16 @@ class Checked:
 
 
 def check_dataset(data: "ManifestDataset", most: int | None = LOOKED_INTO) -> Checked:
-    """Check the ontology, the manifest, its files and its labels; of more than `most` images, only so many."""
+    """Check the ontology, the manifest, its files and its labels; decode at most `most` images."""
     found = Checked(data.path)
     try:
         found.ontology = data.ontology
     except LecoError as error:
-        found.say(found.problems, "ontology", str(error))
+        found.add(found.problems, "ontology", str(error))
     try:
         table = data.table
     except LecoError as error:
-        found.say(found.problems, "manifest", str(error))
+        found.add(found.problems, "manifest", str(error))
         return found
     check_rows(found, table, data.root, most)
     if found.ontology and found.manifest:
@@ -86,9 +86,9 @@ def check_dataset(data: "ManifestDataset", most: int | None = LOOKED_INTO) -> Ch
 
 
 def check_ontology(found: Checked, path: Path) -> None:
-    """Read the ontology, and list all that is wrong with it."""
+    """Read the ontology, and list all problems with it."""
     found.ontology, wrong = load_all(path)
-    found.say(found.problems, "ontology", *wrong)
+    found.add(found.problems, "ontology", *wrong)
 
 
 def check_manifest(
@@ -99,7 +99,7 @@ def check_manifest(
         table = read_table(path)
     except LecoError as error:
         headline, *lines = str(error).split("\n")
-        found.say(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
+        found.add(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
         return
     check_rows(found, table, root, most, tick)
 
@@ -111,7 +111,7 @@ def check_rows(
     most: int | None,
     tick: Tick = lambda *_: None,
 ) -> None:
-    """Check rows and files; without an ontology, everything but the labels."""
+    """Check rows and files; without an ontology, everything except the labels."""
     path = table.source
     ontology = found.ontology or _stand_in(table)
     decode = found.ontology is not None or table.target == "label"
@@ -121,23 +121,23 @@ def check_rows(
         )
     except NoRowsError as error:
         found.problems += _grouped(path, error.problems.found)
-        found.say(found.problems, "manifest", f"{path}: no rows are left")
+        found.add(found.problems, "manifest", f"{path}: no rows are left")
         return
     except LecoError as error:
         headline, *lines = str(error).split("\n")
-        found.say(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
+        found.add(found.problems, "manifest", *([f"{path}: {line.strip()}" for line in lines] or [headline]))
         return
-    usable = [p for p in problems.found if found.ontology or p.kind != "bad period"]  # their number is not known
+    usable = [p for p in problems.found if found.ontology or p.kind != "bad period"]  # unknown without an ontology
     found.problems += _grouped(path, usable)
     found.manifest = manifest
     found.masks = mask_counts(manifest, ontology) if manifest.masks and found.ontology else None
     images = len(set(table["image"])) if table.kind == "image" else 0
     if most is not None and images > most:
-        found.say(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, drawn at random")
+        found.add(found.notes, "manifest", f"{path}: {most:,} of {images:,} images were decoded, drawn at random")
 
 
 def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
-    """Rows with the same fault are one finding, which names the first."""
+    """Group rows with the same problem into one finding, which names the first."""
     groups: dict[tuple[str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
         groups[problem.kind, problem.message].append(problem)
@@ -149,7 +149,7 @@ def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
 
 
 def _stand_in(table: Table) -> Ontology:
-    """An ontology that explains every label, so that the rest of a manifest can be checked without its own."""
+    """An ontology that accepts every label, to check the rest of a manifest without its own."""
     classes = tuple(dict.fromkeys(filter(None, table["label"]))) or ("none",)
     names = dict.fromkeys(filter(None, table["version"])) or {"none": None}
     versions = tuple(Version(name, classes) for name in names)
@@ -159,28 +159,28 @@ def _stand_in(table: Table) -> Ontology:
 
 
 def check_labels(found: Checked, ontology: Ontology, manifest: Manifest, learns_from_history: bool = True) -> None:
-    """Whether there are enough labels to learn every class, and to test it."""
+    """Check that there are enough labels to learn and to test every class."""
     changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
-    found.say(found.notes, "ontology", *remarks(ontology, changes))
+    found.add(found.notes, "ontology", *remarks(ontology, changes))
     problems, warnings = enough_labels(manifest, ontology, learns_from_history, found.masks)
-    found.say(found.problems, "labels", *problems)
-    found.say(found.warnings, "labels", *warnings)
+    found.add(found.problems, "labels", *problems)
+    found.add(found.warnings, "labels", *warnings)
     if not (manifest.split == "val").any():
-        held_out = "a fifth of each version's training samples is held out to choose a model by"
-        found.say(found.notes, "labels", f"there is no val split: {held_out}")
+        held_out = "a fifth of each version's training samples is held out for model selection"
+        found.add(found.notes, "labels", f"no val split: {held_out}")
 
 
-FEW = 5  # training labels: fewer are hardly enough, as some of them are held out
+FEW = 5  # training labels: fewer are hardly enough, since some are held out
 _SHOWN = 12  # classes
 
 
 def enough_labels(
     manifest: Manifest, ontology: Ontology, history: bool, masks: MaskCounts | None = None
 ) -> tuple[list[str], list[str]]:
-    """Problems (nothing can be learnt of a class) and warnings; `history` says that older labels are learnt from.
+    """Return problems (classes that cannot be learnt) and warnings; `history`: the method learns from older labels.
 
-    A class without a newest label can still be learnt from an old one that can mean nothing else. Of masks, the images
-    that a class is in count; where not all of them were read, nothing is a problem for sure.
+    A class without a newest label can still be learnt from an old label that implies it. With masks, the images that
+    show a class are counted; if only some of them were read, there are only warnings.
     """
     newest = ontology.newest
     label, note = ("label", "") if masks is None else ("image that shows it", masks.note)
@@ -193,7 +193,7 @@ def enough_labels(
     problems: list[str] = []
     warnings: list[str] = []
     if none:
-        remedy = f"label some, or take them out of {newest.name}"
+        remedy = f"label some samples, or remove the classes from {newest.name}"
         text = f"{_classes(none)} of {newest.name} without any training {label}{note}"
         (warnings if note else problems).append(f"{text}: {_names(ontology, none)}; {remedy}")
     if old:
@@ -204,22 +204,22 @@ def enough_labels(
         text = f"{_classes(few)} of {newest.name} with fewer than {FEW} training {labels}{note}"
         warnings.append(f"{text}: {_names(ontology, few, seen)}")
     if not any(counts["test"]):
-        warnings.append(f"no test sample is labelled in {newest.name}{note}: nobody will know how good the model is")
+        warnings.append(f"no test sample is labelled in {newest.name}{note}, so the model cannot be tested")
     elif untested := [c for c in range(len(newest)) if not counts["test"][c]]:
         text = f"{_classes(untested)} of {newest.name} without a test {label}{note}"
-        warnings.append(f"{text}, so how well they are known will not be seen: {_names(ontology, untested)}")
+        warnings.append(f"{text}, so they cannot be tested: {_names(ontology, untested)}")
     return problems, warnings
 
 
 def _counts(manifest: Manifest, version: Version, masks: MaskCounts | None) -> dict[str, list[int]]:
-    """How many labels of each class there are, or images that show it, in every split."""
+    """Number of labels of each class, or of images that show it, in every split."""
     if masks is None:
         return manifest.counts(version)
     return masks.images.get(version.name, {split: [0] * len(version) for split in SPLITS})
 
 
 def _exact_older_labels(manifest: Manifest, ontology: Ontology, masks: MaskCounts | None) -> NDArray[np.int64]:
-    """For every newest class, how many older training labels can mean that class only."""
+    """For every newest class, the number of older training labels that imply it."""
     found = np.zeros(len(ontology.newest), dtype=np.int64)
     for version in ontology.versions[:-1]:
         table = ontology.transition(ontology.newest.name, version.name).sparse

@@ -1,4 +1,4 @@
-"""Labels as people hand them over, and what a period may learn from them."""
+"""Labels in any common format, and the samples that each period may train on."""
 
 import os
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,30 +16,30 @@ from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL, Version
 
-_PLAIN = "v1"  # the one version of labels that came without an ontology
+_PLAIN = "v1"  # version of labels without an ontology
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What every sample is labelled as, in which version."""
+    """Labels of all samples, by version."""
 
     ontology: Ontology
-    known: dict[str, NDArray[np.int64]]  # version -> class index of each sample, -1 where it has no label of it
-    spelled: dict[str, Array]  # version -> what its classes are called; after them, at -1, what no class is called
+    known: dict[str, NDArray[np.int64]]  # version -> class index of each sample, -1 where it has no label
+    spelled: dict[str, Array]  # version -> names of its classes, followed by that of "no class"
 
     @property
     def versions(self) -> list[str]:
-        """Those that have labels: each makes a period; the newest must be one of them."""
+        """Versions that have labels, each of which makes a period; they must include the newest."""
         versions = [name for name, labels in self.known.items() if (labels != NO_LABEL).any()]
         if versions[-1:] != [self.ontology.newest.name]:
             raise LecoError(f"no sample is labelled in the newest version {self.ontology.newest.name}; label some")
         return versions
 
     def annotated(self, version: str) -> Annotated:
-        """What a model of a version may learn from: no sample that is labelled in a later one is there yet.
+        """Samples that a model of a version may train on: none that is labelled in a later version.
 
-        Nothing is held out for validation. Samples without a label are history that says nothing.
+        Nothing is held out for validation. Samples without a label are unlabelled history.
         """
         position = self.ontology.position(version)
         parts = [
@@ -53,7 +52,7 @@ class Labels:
 
 
 def as_ontology(given: object) -> Ontology:
-    """An ontology, or a file or dictionary that describes one."""
+    """Return an ontology, given one or a file or dictionary that describes it."""
     match given:
         case Ontology():
             return given
@@ -69,7 +68,7 @@ def plain_labels(y: Array) -> Labels:
     absent = missing(y)
     if absent.any():
         place = int(np.argmax(absent))
-        raise LecoError(f"y has no label at position {place}; give an `ontology` to learn from unlabelled samples")
+        raise LecoError(f"y has no label at position {place}; pass an `ontology` to learn from unlabelled samples")
     check_classification_targets(y)
     distinct, indices = np.unique(y, return_inverse=True)
     version = Version(_PLAIN, tuple(str(label) for label in distinct.tolist()))
@@ -77,14 +76,14 @@ def plain_labels(y: Array) -> Labels:
 
 
 def read_labels(y: object, versions: object, ontology: Ontology) -> Labels:
-    """Labels (names, ids or indices; None, NaN, -1 or "" where there is none), each of its version.
+    """Read labels (names, ids or indices; None, NaN, -1 or "" where one is missing), each of its version.
 
-    `versions` is one name for all, one for each sample, or None for the newest. If all labels are numbers, classes are
-    called by numbers, else by names.
+    `versions` is one name for all, one for each sample, or None for the newest. If all labels are numbers, predictions
+    are numbers, otherwise names.
     """
     labels = as_column(y)
     named = versions_of(labels, versions, ontology)
-    none = np.array(None, dtype=object)  # other labels are blanked, not left out: errors tell the right position
+    none = np.array(None, dtype=object)  # other labels are blanked, not dropped, so that errors name the right position
     known = {v.name: v.encode(np.where(named == v.name, labels, none)) for v in ontology.versions}
     evidence = ontology.evidence()
     for name, indices in known.items():
@@ -94,7 +93,7 @@ def read_labels(y: object, versions: object, ontology: Ontology) -> Labels:
 
 
 def spell(version: Version, numbers: bool) -> Array:
-    """What the classes of a version are called: indices and -1 for none, or names and "" for none."""
+    """Names of the classes of a version: indices and -1 for none, or names and "" for none."""
     return np.array([*range(len(version)), NO_LABEL]) if numbers else np.array([*version.handles, ""])
 
 
@@ -108,7 +107,7 @@ def versions_of(labels: Array, versions: object, ontology: Ontology) -> Array:
     nameless = missing(named) & ~missing(labels)
     if nameless.any():
         place = int(np.argmax(nameless))
-        raise LecoError(f"label {labels[place]!r} at position {place} has no version; say which one it is of")
+        raise LecoError(f"label {labels[place]!r} at position {place} has no version; set it in `versions`")
     named = np.where(missing(named), "", named)
     for name in dict.fromkeys(named.tolist()):
         if name:
@@ -117,7 +116,7 @@ def versions_of(labels: Array, versions: object, ontology: Ontology) -> Array:
 
 
 def as_column(values: object) -> Array:
-    """Values of any kind, one for each sample, as objects."""
+    """Values of any type, one per sample, as objects."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), np.array(None, dtype=object), values.data)
     column: Array = column_or_1d(np.asarray(values, dtype=object), warn=True)
@@ -125,7 +124,11 @@ def as_column(values: object) -> Array:
 
 
 def missing(values: Array) -> NDArray[np.bool_]:
-    """Where there is no value: None, NaN, NA or an empty text."""
-    blank = [isinstance(value, str) and not value for value in values.tolist()]
-    absent: NDArray[np.bool_] = np.asarray(pd.isna(values)) | np.array(blank, dtype=bool)
-    return absent
+    """Mask of missing values: None, NaN, pandas' NA or an empty string."""
+    return np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
+
+
+def _is_missing(value: object) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return (isinstance(value, str) and not value) or (isinstance(value, float) and value != value)

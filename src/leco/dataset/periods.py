@@ -1,4 +1,4 @@
-"""The time periods of a dataset: what each may learn from, and is tested on, under one seed."""
+"""Time periods of a dataset: the samples that each trains and is tested on, for one seed."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from leco.ontology.ontology import Ontology
 
 
 class Start(Protocol):
-    """A model that training starts from: a bundle."""
+    """A model to start training from: a bundle."""
 
     @property
     def digest(self) -> str:
-        """Changes with the model's weights."""
+        """Digest of the model's weights."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Start(Protocol):
 
     @property
     def newest(self) -> str:
-        """The version it answers in; newer than `trained` if it was upgraded since."""
+        """The newest version it predicts; newer than `trained` if it was upgraded since."""
         ...
 
     def network(self) -> AnyNetwork:
@@ -47,7 +47,7 @@ class Deal(Protocol):
     """Which samples belong to which period."""
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
-        """The samples that a period may learn from, with an annotation strategy."""
+        """Samples that a period may train on, under an annotation strategy."""
         ...
 
     def tested(self, period: int) -> Tensor:
@@ -73,23 +73,23 @@ class SplitDeal:
 
 @dataclass(frozen=True, eq=False)
 class FixedDeal:
-    """Own data, whose labels are what they are."""
+    """Own data, whose labels are fixed."""
 
     periods: Sequence[Annotated]
     test: Sequence[Tensor]
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
-        """The labels of that period; own data know no other strategy than `label-new`."""
+        """Labels of the period; the only strategy for own data is `label-new`."""
         return self.periods[period]
 
     def tested(self, period: int) -> Tensor:
-        """The test samples that are labelled by then."""
+        """Test samples that are labelled by then."""
         return self.test[period]
 
 
 @dataclass(frozen=True, eq=False)
 class Periods:
-    """The samples of a dataset, dealt to time periods, with their views."""
+    """The samples of a dataset, split into time periods, with their views."""
 
     name: str
     modality: Modality
@@ -100,16 +100,16 @@ class Periods:
     views: ViewSet
     normalise: Normalise
     deal: Deal
-    fingerprint: str  # changes with the samples, their labels and who is dealt what
-    learned: str  # as `fingerprint`, but the same for every test set
-    data: str = ""  # as `fingerprint`, but the same for every seed
+    fingerprint: str  # of samples, labels and split
+    learned: str  # like `fingerprint`, but independent of the test set
+    data: str = ""  # like `fingerprint`, but independent of the seed
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # how to get the same data again
     start: Start | None = None
     _histories: dict[int, Ontology] = field(default_factory=dict, repr=False)
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
-        """The samples that a period may learn from."""
+        """Samples that a period may train on."""
         return self.deal.annotated(period, annotation)
 
     def tested(self, period: int) -> Tensor:
@@ -132,21 +132,21 @@ class Periods:
 
     @property
     def first(self) -> int:
-        """The first period that is trained: period 0, or the first one that is newer than the start."""
+        """The first period to train: period 0, or the first one newer than the start."""
         if self.start is None:
             return 0
         position = self.ontology.position
         for period, version in enumerate(self.versions):
             if position(self.start.trained) < position(version) and position(self.start.newest) <= position(version):
                 return period
-        raise LecoError(f"{self.start}: is already a model of {self.start.trained}; no later version is trained")
+        raise LecoError(f"{self.start}: is already a model of {self.start.trained}; the data have no later version")
 
     def started(self, start: Start, normalise: Normalise) -> "Periods":
-        """Return the periods for a training that starts from a model, which says how inputs are normalised."""
+        """Return the periods for a training that starts from a model, with its normalisation."""
         return replace(self, normalise=normalise, start=start)
 
     def without_test(self) -> "Periods":
-        """Return the periods as if nothing were held out for testing; stages trained on them have no test scores."""
+        """Return the periods without test samples; stages trained on them have no test scores."""
         nothing = torch.zeros(0, dtype=torch.int64)
         deal = _Untested(self.deal, nothing)
         return replace(self, test=self.pool, deal=deal, fingerprint=self.learned)
@@ -171,7 +171,7 @@ class _Untested:
 
 
 def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
-    """Keep the validation samples of later periods out of the training of the models that those start from."""
+    """Remove the validation samples of later periods from the training samples of earlier ones."""
     found = []
     for period, annotated in enumerate(periods):
         held_out = torch.cat([later.validation.indices for later in periods[period:]])
@@ -188,19 +188,19 @@ def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:
 
 
 def digest(ontology: Ontology, start: str, contents: bytes) -> str:
-    """Sixteen hexadecimal digits that change with the ontology, a text and the contents of samples."""
+    """Digest of an ontology, a text and the contents of samples, as sixteen hexadecimal digits."""
     return hashlib.blake2b(f"{start} {ontology.fingerprint}".encode() + contents, digest_size=8).hexdigest()
 
 
 def contents(samples: Samples, indices: Tensor | None = None) -> bytes:
-    """Digests of all samples, or of some; empty without any."""
+    """Digests of all samples, or of some; empty if there are none."""
     indices = torch.arange(len(samples)) if indices is None else indices
     columns = (samples.inputs, *samples.labels.values()) if len(indices) else ()
     return b"".join(_content(column, indices) for column in columns)
 
 
 def _content(column: Column, indices: Tensor) -> bytes:
-    """A digest of the values themselves, or, of files too many to read, their names and sizes."""
+    """Digest of the values or, for files too many to read, of their names and sizes."""
     if isinstance(column, InMemory):
         found = hashlib.blake2b()
         for ids in indices.split(4_096):  # type: ignore[no-untyped-call]

@@ -1,1 +1,1 @@
-"""What is run as a whole: typed configs, recipes, stages, their store, and engines."""
+"""Experiments: typed configuration, stages, their store, grids and engines."""

@@ -1,4 +1,4 @@
-"""Stages as bundles: what a stage notes for the day it is deployed, and the bundle that is made of it."""
+"""Bundles of stages: the description stored with a stage, and the bundle written from it."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import leco
-from leco.data.views.images import Normalisation
 from leco.errors import LecoError
 from leco.evaluation.evaluate import Judge
 from leco.experiments.stages import Stage
@@ -20,11 +19,10 @@ from leco.ontology.files import load
 
 
 def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
-    """The `bundle.json` of a stage that was trained."""
+    """Return the `bundle.json` of a trained stage."""
     periods, modality = judge.periods, judge.periods.modality
-    ontology, normalise = periods.until(stage.period), periods.normalise
-    statistics = (normalise.mean, normalise.std) if isinstance(normalise, Normalisation) else ()
-    mean, std = (tuple(values.tolist()) for values in statistics) if statistics else ((), ())
+    ontology = periods.until(stage.period)
+    mean, std = modality.statistics(periods.normalise)
     annotated = periods.annotated(stage.period, stage.annotation)
     samples = {stage.version: len(annotated.newest.indices)}
     for part in annotated.history:  # samples of the newest version in the history have no label
@@ -39,8 +37,8 @@ def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
         heads=network.versions,
         shape=tuple(periods.shape),
         **modality.bundled(periods.raw_shape, stage.training.segmentation),
-        mean=mean,
-        std=std,
+        mean=tuple(mean),
+        std=tuple(std),
         versions=tuple(version.name for version in ontology.versions),
         trained=stage.version,
         ontology=ontology.fingerprint,
@@ -54,11 +52,11 @@ def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
 
 
 def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
-    """Write the bundle of a complete stage; everything is in the store."""
+    """Write the bundle of a complete stage from the store alone."""
     result = store.require(fingerprint)
     folder = store.folder(fingerprint)
     if result.get("diverged"):
-        raise LecoError(f"{folder}: the stage diverged, and has no model")
+        raise LecoError(f"{folder}: the stage diverged and has no model; choose another stage")
     if not (folder / DESCRIPTION).is_file():
         raise LecoError(f"{folder}: was trained before there were bundles; delete the folder and train it anew")
     description = read_description(folder)
@@ -78,7 +76,7 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
 
 
 def bundle_place(runs: Path, stage: Stage) -> Path:
-    """Where the bundle of a stage goes, if nobody says."""
-    data = stage.material.rsplit(" ", 1)[0][:40]  # names of files are short
+    """Default folder for the bundle of a stage."""
+    data = stage.material.rsplit(" ", 1)[0][:40]  # file names have a limited length
     name = f"{data}-{stage.method}-{stage.seed}-{stage.fingerprint[:8]}"
     return runs / "bundles" / name.replace("/", "-")

@@ -1,4 +1,4 @@
-"""Whether an experiment on own data can be run: all that is wrong with it at once, before anything is trained."""
+"""Checks of an experiment on own data before training: all problems at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,11 @@ _FEW = 64  # samples to measure with
 
 @dataclass
 class CheckedExperiment(Checked):
-    """All that is known of an experiment before it is run."""
+    """Findings about an experiment before it is run."""
 
     experiment: Experiment | None = None
-    start: Bundle | None = None  # the model that training would start from, if it is given and whole
-    periods: Periods | None = None  # with a few samples that stand for all
+    start: Bundle | None = None  # the model to start from, if one is given and complete
+    periods: Periods | None = None  # with a few samples in place of all
     plan: Plan | None = None
     reading: Reading | None = None
 
@@ -42,23 +42,23 @@ def check(
     tick: Tick = lambda *_: None,
     start: Path | None = None,
 ) -> CheckedExperiment:
-    """Check the experiment, its ontology, its manifest and its start, each on its own and then together.
+    """Check the experiment, its ontology, its manifest and its start, first separately and then together.
 
-    Of more than `most` images, only so many are decoded. `start` is as of `leco run`.
+    At most `most` images are decoded. `start` is that of `leco run`.
     """
     found = CheckedExperiment(Path(source))
     try:
         own, named = _own_data(Path(source))
     except LecoError as error:
-        found.say(found.problems, "experiment", str(error))
+        found.add(found.problems, "experiment", str(error))
         return found
     _check_start(found, start or named)
     try:
         found.experiment = experiment(source, {"start": start}, settings)
     except ExperimentError as error:
-        found.say(found.problems, "experiment", *error.problems)
+        found.add(found.problems, "experiment", *error.problems)
     except LecoError as error:
-        found.say(found.problems, "experiment", str(error))
+        found.add(found.problems, "experiment", str(error))
     if isinstance(own.get("ontology"), Path):
         check_ontology(found, own["ontology"])
     if isinstance(own.get("manifest"), Path):
@@ -75,27 +75,27 @@ def check(
 
 
 def _own_data(source: Path) -> tuple[dict[str, Any], Path | None]:
-    """The data that an experiment names, right or wrong, and the model it starts from."""
+    """Return the data section of an experiment, valid or not, and the model it starts from."""
     values = File.read(source).values
     own = values.get("data")
     if "benchmark" in values or not isinstance(own, dict):
-        raise LecoError(f"{source}: has no own data (`data` with `manifest` and `ontology`), which is what is checked")
+        raise LecoError(f"{source}: has no own data to check; add `data` with `manifest` and `ontology`")
     return own, values["start"] if isinstance(values.get("start"), Path) else None
 
 
 def _check_start(found: CheckedExperiment, folder: Path | None) -> None:
-    """Whether the model that training would start from exists, and is whole."""
+    """Check that the model to start from exists and is complete."""
     try:
         if folder is not None:
             bundle = read_bundle(folder)
             bundle.network()
             found.start = bundle
     except LecoError as error:
-        found.say(found.problems, "start", str(error))
+        found.add(found.problems, "start", str(error))
 
 
 def _modality(wanted: Experiment) -> Modality:
-    """The modality of own data; images, if their manifest cannot be read."""
+    """Return the modality of own data, or images if the manifest cannot be read."""
     try:
         return wanted.dataset(Path()).modality
     except LecoError:
@@ -103,19 +103,19 @@ def _modality(wanted: Experiment) -> Modality:
 
 
 def _check_apart(found: CheckedExperiment, wanted: Experiment) -> None:
-    """The backbone and the start, where nothing can be tried."""
+    """Check the backbone and the start without data."""
     modality = _modality(wanted)
     try:
         modality.check_backbone(wanted.training.network.backbone)
     except LecoError as error:
-        found.say(found.problems, "experiment", f"training.network.backbone: {error}")
+        found.add(found.problems, "experiment", f"training.network.backbone: {error}")
     if found.start is not None:
         mine = {"task": modality.name, "backbone": wanted.training.network.backbone}
-        found.say(found.problems, "start", *misfits(found.start, found.ontology, mine))
+        found.add(found.problems, "start", *misfits(found.start, found.ontology, mine))
 
 
 def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Ontology, manifest: Manifest) -> None:
-    """The stages that will be trained, and whether the network takes such inputs."""
+    """Plan the stages, and check that the network takes the inputs."""
     assert wanted.data is not None
     more: Any = {"root": wanted.data.root, "image_size": wanted.data.image_size, "modality": wanted.data.modality}
     data: ManifestDataset = Dataset.from_manifest(wanted.data.manifest, ontology, **more)
@@ -124,12 +124,12 @@ def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Onto
         samples = few_samples(manifest, lazy, _FEW)
         periods = manifest_periods(data, manifest, samples, wanted.seed, wanted.training.network)
     except LecoError as error:
-        found.say(found.problems, "labels", str(error))
+        found.add(found.problems, "labels", str(error))
         _check_apart(found, wanted)
         return
     if found.start is not None:
         wrong = misfits(found.start, ontology, inputs_of(wanted, periods))
-        found.say(found.problems, "start", *wrong)
+        found.add(found.problems, "start", *wrong)
         if not wrong:
             periods = periods.started(found.start, found.start.description.normaliser())
     found.periods = periods
@@ -137,17 +137,17 @@ def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Onto
         found.plan = plan(wanted, periods)
     except LecoError as error:
         about = "experiment" if str(error).startswith("training.") else "start"
-        found.say(found.problems, about, str(error))
+        found.add(found.problems, about, str(error))
         return
     found.reading = measure_reading(lazy, fits_memory(manifest, ontology, data.image_size))
     try:
         build_network(found.plan.stages[0], periods)
     except LecoError as error:
-        found.say(found.problems, "experiment", f"training.network.backbone: {error}")
+        found.add(found.problems, "experiment", f"training.network.backbone: {error}")
 
 
 def planned(found: CheckedExperiment) -> list[dict[str, Any]]:
-    """The stages that a run would train: on which samples, and for how long."""
+    """Return the stages that a run would train, with their numbers of samples and steps."""
     if found.plan is None or found.periods is None:
         return []
     rows = []

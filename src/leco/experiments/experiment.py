@@ -1,4 +1,4 @@
-"""An experiment as typed and checked data: what an `experiment.yaml` or a command line says, with all defaults."""
+"""An experiment as validated data: an `experiment.yaml` or a command line, with all defaults."""
 
 import reprlib
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from leco.dataset.dataset import IMAGE_SIZE
 from leco.errors import LecoError, TextError, nearest
 from leco.io import read_text
 from leco.methods.method import Method
+from leco.modalities import MODALITIES
 from leco.model.description import read_description
 from leco.ontology.files import line_of
 from leco.registry import Registry
@@ -36,24 +37,31 @@ DEFAULT_METHOD = "lpl+st-hard/cond"
 
 
 class OwnData(BaseModel):
-    """A manifest, its ontology and the folder its paths are relative to; all relative to the file that names them."""
+    """A manifest, its ontology and the root of its paths; all relative to the experiment file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     manifest: Path
     ontology: Path
-    root: Path | None = None  # the manifest's folder
+    root: Path | None = None  # by default the manifest's folder
     image_size: int = Field(IMAGE_SIZE, ge=8, le=2_048)
-    modality: str | None = None  # one that was registered; else what the manifest's columns say
+    modality: str | None = None  # a registered one; by default it follows from the manifest's columns
+
+    @field_validator("modality")
+    @classmethod
+    def _registered(cls, modality: str | None) -> str | None:
+        if modality is not None and modality not in MODALITIES:
+            raise ValueError(f"data.modality: {modality!r} is not registered{nearest(modality, MODALITIES)}")
+        return modality
 
     def dataset(self) -> Dataset:
-        """The data, which are read when they are needed."""
+        """Return the dataset, which is read on demand."""
         more = {"root": self.root, "image_size": self.image_size, "modality": self.modality}
         return Dataset.from_manifest(self.manifest, self.ontology, **more)  # type: ignore[arg-type]
 
 
 class Procedure(BaseModel):
-    """How models are trained, whatever the data: a method, two strategies and a seed."""
+    """How models are trained, independent of the data: a method, two strategies, a seed and settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -86,14 +94,14 @@ class Experiment(Procedure):
     benchmark: str | None = None
     data: OwnData | None = None
     size: int | None = Field(None, ge=1)
-    transition: Literal["tree", "soft"] = "tree"  # of Mapillary, whose transition is inferred from masks
-    start: Path | None = None  # a bundle: the model that the first period after its own starts from
+    transition: Literal["tree", "soft"] = "tree"  # for Mapillary, whose transition is inferred from masks
+    start: Path | None = None  # a bundle; the first period newer than its version starts from it
     budget: Budget = DEFAULT_BUDGET
 
     @model_validator(mode="after")
     def _one_kind_of_data(self) -> "Experiment":
         if (self.benchmark is None) == (self.data is None):
-            raise ValueError("give either `benchmark`, or `data` with `manifest` and `ontology`")
+            raise ValueError("set either `benchmark`, or `data` with `manifest` and `ontology`")
         if self.data is not None and self.size is not None:
             raise ValueError("`size` is for benchmarks; own data are used as they are")
         if self.data is not None and "transition" in self.model_fields_set:
@@ -107,7 +115,7 @@ class Experiment(Procedure):
         return self
 
     def dataset(self, root: Path) -> Dataset:
-        """The data; benchmarks are below the folder `root`. Experiments on the same data share them."""
+        """Return the dataset, shared between experiments on the same data; benchmarks are in the folder `root`."""
         if self.data is not None:
             return _own(self.data)
         assert self.benchmark is not None
@@ -123,7 +131,7 @@ _OWN: dict[tuple[OwnData, int], Dataset] = {}
 
 
 def _own(data: OwnData) -> Dataset:
-    """As long as the manifest does not change: the cells of a grid all ask for it."""
+    """Return the dataset of a manifest, cached for the cells of a grid until the manifest changes."""
     with suppress(OSError, ValueError):
         key = (data, data.manifest.stat().st_mtime_ns)
         if key not in _OWN:
@@ -134,7 +142,7 @@ def _own(data: OwnData) -> Dataset:
 
 
 class ExperimentError(LecoError):
-    """All that is wrong with an experiment; as an error, the first of it."""
+    """All problems with an experiment; the message is the first."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -144,21 +152,21 @@ class ExperimentError(LecoError):
 def defaults_for(
     data: Dataset, given: Mapping[str, Any], *, budget: str = DEFAULT_BUDGET, start: Path | None = None
 ) -> dict[str, Any]:
-    """Nested settings: those that are given, and the data's own defaults; the same from Python and from a file."""
+    """Merge given settings with the defaults of the data; used for calls from Python and for files."""
     network = given.get("network")
     backbone = network.get("backbone") if isinstance(network, Mapping) else None
     base: dict[str, Any] = {}
     if start is not None:
-        with suppress(LecoError):  # whoever reads the bundle reports what is wrong with it
+        with suppress(LecoError):  # reported when the bundle is read
             base = {"network": {"backbone": read_description(start).model}}
     return merge(merge(data.defaults(budget, None if backbone is None else str(backbone)), base), given)
 
 
 def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, str]) -> Experiment:
-    """The experiment of a benchmark or an experiment.yaml, with `changes` to it and `settings` of its training.
+    """Return the experiment of a benchmark or an experiment.yaml, with `changes` to it and `settings` of its training.
 
-    Settings are dotted, with values as text: ``{"training.batches.steps": "500"}``. What neither gives comes from the
-    data's own defaults.
+    Settings are dotted, with values as text: ``{"training.batches.steps": "500"}``. Everything else has the defaults
+    of the data.
     """
     changes = {key: value for key, value in changes.items() if value is not None}
     file = File.read(Path(source)) if source.endswith((".yaml", ".yml", ".json")) else None
@@ -179,14 +187,14 @@ def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, s
 
 
 def _data_of(values: Mapping[str, Any]) -> Dataset:
-    """The data that an experiment names, as far as they can be known before it is checked."""
+    """Return the dataset of an experiment that is not validated yet; a default one if it is invalid."""
     name, own = values.get("benchmark"), values.get("data")
     if name is not None:
         return _benchmark(recipe(str(name)).name, Path(), None, "tree")
     try:
         data = _own(OwnData.model_validate(own))
         data.modality  # noqa: B018 (reads the columns of the manifest)
-    except (ValidationError, LecoError, OSError):  # reported by whoever reads them
+    except (ValidationError, LecoError, OSError):  # reported when the data are read
         size = str(own.get("image_size", "")) if isinstance(own, dict) else ""
         side = int(size) if size.isdecimal() else IMAGE_SIZE
         return Dataset.from_table({"image": []}, "unknown", image_size=side, modality="classification")
@@ -195,7 +203,7 @@ def _data_of(values: Mapping[str, Any]) -> Dataset:
 
 @dataclass(frozen=True)
 class File:
-    """An experiment as it was written."""
+    """An experiment file."""
 
     path: Path
     text: str
@@ -220,12 +228,12 @@ class File:
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:
-        """The line that a key is on."""
+        """Line number of a key."""
         return line_of("yaml", self.text, place) or 1
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers and booleans as they are spelled: the schema knows their types."""
+    """Convert numbers and booleans to text, which the schema parses."""
     if isinstance(value, dict):
         return {str(key): _as_text(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -234,15 +242,15 @@ def _as_text(value: Any) -> Any:
 
 
 def _locate(problem: Any, file: File | None, changes: Mapping[str, Any], settings: Mapping[str, str]) -> str:
-    """A problem with its line, if it comes from the file and not from the command line."""
+    """Describe a problem, with file and line unless it comes from the command line."""
     place = problem["loc"]
     from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
-    line = f":{file.line(place)}" if file and place else ""  # a problem of the whole has no line
+    line = f":{file.line(place)}" if file and place else ""  # problems with the whole file have no line
     return (f"{file.path}{line}: " if file and not from_command else "") + spell_out(problem)
 
 
 def spell_out(problem: Any) -> str:
-    """A problem that pydantic found, in one line."""
+    """Describe a problem that pydantic found, in one line."""
     names = [str(part) for part in problem["loc"]]
     place = ".".join(names)
     if problem["type"] == "extra_forbidden":
@@ -254,7 +262,7 @@ def spell_out(problem: Any) -> str:
 
 
 def _unknown(names: list[str]) -> str:
-    """Why a setting is refused: it moved, or it never existed."""
+    """Explain an unknown setting: it was renamed, or it never existed."""
     if names[0] == "training" and len(names) == 2 and names[1] in MOVED:
         return f"is now training.{MOVED[names[1]]}"
     known: Mapping[str, Any] = Experiment.model_fields
@@ -266,7 +274,7 @@ def _unknown(names: list[str]) -> str:
 
 
 def _checked(settings: Mapping[str, str]) -> dict[str, str]:
-    """Dotted settings without `training.`; one that does not exist is refused."""
+    """Return dotted settings without `training.`; refuse unknown ones."""
     known = [f"training.{name}" for name in NAMES]
     for key in settings:
         if key not in known:

@@ -1,4 +1,4 @@
-"""Many experiments over one store: what they need, what they share, and the processes that train it."""
+"""Many experiments over one store: a graph of the stages they share, and the processes that train them."""
 
 import multiprocessing
 import os
@@ -38,7 +38,7 @@ class Graph:
 
     @classmethod
     def of(cls, experiments: Sequence[Experiment], root: Path) -> "Graph":
-        """Plan all experiments; benchmarks are below the folder `root`."""
+        """Plan all experiments; benchmarks are in the folder `root`."""
         plans = tuple(plan(experiment, shared_periods(experiment, root)) for experiment in experiments)
         stages: dict[str, Stage] = {}
         needed_by: dict[str, Experiment] = {}
@@ -49,19 +49,19 @@ class Graph:
         return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans))
 
     def missing(self, runs: str | Path) -> list[str]:
-        """What is not trained yet in a store, which may be at an address."""
+        """Fingerprints of the stages that are not complete in a store, which may be remote."""
         if is_url(runs):
-            there = set(Remote(str(runs)).complete())
-            return [name for name in self.stages if name not in there]
+            complete = set(Remote(str(runs)).complete())
+            return [name for name in self.stages if name not in complete]
         store = Store(local_path(runs))
         return [name for name in self.stages if store.result(name) is None]
 
     def needs(self, name: str) -> list[str]:
-        """The stages that must be complete before this one."""
+        """Stages that must be complete before this one."""
         return [stage.fingerprint for stage in needed(self.stages[name])]
 
     def followers(self, name: str) -> list[str]:
-        """The stages that need one, directly or through others."""
+        """Stages that depend on this one, directly or indirectly."""
         found = {name: None}
         for other in self.stages:
             if found.keys() & set(self.needs(other)):
@@ -71,17 +71,17 @@ class Graph:
 
 @dataclass
 class Progress:
-    """The state of a grid: which stages wait, run, are done, failed, or cannot run because another failed."""
+    """State of a grid: stages that are waiting, running, done, failed, or skipped because another failed."""
 
     graph: Graph
     waiting: dict[str, None]
-    running: dict[str, float] = field(default_factory=dict)  # since when, of the monotonic clock
+    running: dict[str, float] = field(default_factory=dict)  # start time of the monotonic clock
     done: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)  # and why
+    failed: dict[str, str] = field(default_factory=dict)  # with the error message
     skipped: list[str] = field(default_factory=list)
 
     def start(self, most: int) -> Iterable[str]:
-        """Take up to `most` stages whose needs are met."""
+        """Take up to `most` stages whose dependencies are complete."""
         unfinished = self.waiting.keys() | self.running.keys()
         free = [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
         for name in free[:most]:
@@ -90,7 +90,7 @@ class Progress:
             yield name
 
     def finish(self, name: str, problem: str | None = None) -> None:
-        """Note how a stage ended; what needs one that failed is skipped."""
+        """Record how a stage ended; skip the stages that depend on a failed one."""
         self.running.pop(name, None)
         if problem is None:
             self.done.append(name)
@@ -103,14 +103,14 @@ class Progress:
 
 
 def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
-    """Train what is missing in `jobs` processes, yielding first, and after each stage.
+    """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
-    A stage that fails stops only its followers.
+    A stage that fails stops only the stages that depend on it.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     attempts: dict[str, int] = {}
-    suspects: set[str] = set()  # one of them killed its process; each goes on alone, so that the others are not blamed
+    suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
     while progress.waiting:
         with _workers(jobs) as pool:
             tasks: dict[Future[None], str] = {}
@@ -121,7 +121,7 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
                 finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
                 problems = {task: task.exception() for task in finished}
                 if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
-                    suspects = _put_back(progress, tasks.values(), attempts, runs)
+                    suspects = _requeue(progress, tasks.values(), attempts, runs)
                     yield progress
                     break
                 for task, problem in problems.items():
@@ -132,8 +132,8 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
                     yield progress
 
 
-def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
-    """After a worker was killed: what was running, and is not complete, goes first, where it was."""
+def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
+    """Put the stages of a killed worker back at the front of the queue; they resume from their checkpoints."""
     missing = set(progress.graph.missing(runs))
     again: dict[str, None] = {}
     for name in names:
@@ -143,19 +143,19 @@ def _put_back(progress: Progress, names: Iterable[str], attempts: dict[str, int]
         elif attempts[name] < _ATTEMPTS:
             again[name] = None
         else:
-            progress.finish(name, f"its process was killed {_ATTEMPTS} times: out of memory?")
+            progress.finish(name, f"its process was killed {_ATTEMPTS} times; the machine may be out of memory")
     progress.waiting = again | progress.waiting
     return set(again)
 
 
 def _workers(jobs: int) -> ProcessPoolExecutor:
     threads = max(1, cores() // jobs)
-    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
 
 
 def cores() -> int:
-    """The cores that this process may use, which may be fewer than the machine has."""
+    """Number of cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -165,7 +165,7 @@ def _enter_worker(threads: int, parent: int) -> None:
     def leave_with_parent() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        os._exit(1)  # killed: nobody would take the result
+        os._exit(1)  # the parent was killed
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
@@ -173,13 +173,13 @@ def _enter_worker(threads: int, parent: int) -> None:
 def train(
     experiment: Experiment, name: str, root: Path, runs: str | Path, device: str, modules: Sequence[str] = ()
 ) -> None:
-    """Train one stage of an experiment in this process; what it needs is complete in the store."""
+    """Train one stage of an experiment in this process; its dependencies are complete in the store."""
     import_modules(modules)
     periods = shared_periods(experiment, root)
     planned = plan(experiment, periods)
     stage = next((s for s in planned.stages if s.fingerprint == name), None)
     if stage is None:
-        raise LecoError(f"{periods.name}: the data changed since the grid was planned; start it again")
+        raise LecoError(f"{periods.name}: the data changed since the grid was planned; start the grid again")
     with stoppable() as stop:
         machine, remote = Machine(device, stop=stop), Remote(str(runs)) if is_url(runs) else None
         if remote is not None:
@@ -193,11 +193,11 @@ def train(
 
 
 def shared_periods(experiment: Experiment, root: Path) -> Periods:
-    """The periods of an experiment, read once for all experiments that share them."""
-    said = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
+    """Return the periods of an experiment, read once for all experiments that share them."""
+    given = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
     network = experiment.training.network.reset("norm_momentum", "precision")
     training = Settings(network=network)
-    return _periods(Experiment(**{name: getattr(experiment, name) for name in said}, training=training), root)
+    return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root)
 
 
 @lru_cache(maxsize=8)
@@ -209,7 +209,7 @@ Engine = Callable[[Graph, Path, str | Path, int, str], Iterator[Progress]]
 
 
 def engine_of(name: str) -> Engine:
-    """An engine by name."""
+    """Return an engine by name."""
     if name == "ray":
         from leco.experiments.ray import run_on_ray
 

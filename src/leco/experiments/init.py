@@ -28,12 +28,12 @@ READERS: dict[str, Reader] = {
 }
 LEFT_OUT = "left-out.txt"
 _GUESSED = """\
-# How the classes evolved, oldest version first (docs/reference/ontology.md). This is a guess by `leco init`: classes with a name
-# in both versions are kept; those marked as inferred follow from images labelled in both, without those for testing.
-# Fill in the rest.
+# How the classes evolved, oldest version first (docs/reference/ontology.md). This is a guess by `leco init`: classes
+# with the same name in both versions are kept; those marked as inferred follow from images labelled in both versions,
+# except test images. Fill in the rest.
 """
 _EXPERIMENT = """\
-# What `leco check` looks at and `leco run` trains (all settings: docs/reference/settings.md).
+# Checked by `leco check` and trained by `leco run` (all settings: docs/reference/settings.md).
 data:
   manifest: labels.csv        # which image has which label, under which version (docs/reference/manifest.md)
   ontology: ontology.yaml     # how the classes evolved (docs/reference/ontology.md)
@@ -42,16 +42,16 @@ method: lpl+st-hard/cond      # learns from old labels as evidence, and from pse
 seed: 0
 training:
   network:
-    backbone: {model:<14}  # or any other of timm's, such as resnet50, or wrn-28-2
+    backbone: {model:<14}  # or any timm model, such as resnet50, or wrn-28-2
   batches:
-    steps: {steps:<17}  # of every training; two versions make three trainings
-    size: {batch:<18}  # images a step: all new, or half of them with old labels
+    steps: {steps:<17}  # per training; two versions make three trainings
+    size: {batch:<18}  # images per step: all new, or half of them with old labels
 """
 
 
 @dataclass(frozen=True)
 class Project:
-    """A project that was written."""
+    """A new project."""
 
     source: Source
     moved: int  # number of images that were moved to the test split; 0 if it existed
@@ -84,7 +84,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
     """Create a folder, which must be new or empty; undo that if an exception is raised."""
     missing = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
     if missing is None and (not folder.is_dir() or any(folder.iterdir())):
-        raise LecoError(f"{folder}: is not an empty folder; name a new one, as nothing is overwritten")
+        raise LecoError(f"{folder}: is not an empty folder; choose a new one, since nothing is overwritten")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Pictures of what a segmentation network sees: image, truth, prediction, and what the old version would say."""
+"""Pictures of segmentation: image, ground truth, prediction, and the same in the old version."""
 
 import io
 
@@ -15,7 +15,7 @@ _LARGEST = 512  # pixels of an edge
 
 @torch.no_grad()
 def overlay_sheet(judge: Judge, network: nn.Module) -> bytes:
-    """Some test frames, one column each, as a PNG; what has no label is black in the truth."""
+    """Draw some test frames, one column each, as a PNG; unlabelled pixels are black in the ground truth."""
     periods = judge.periods
     tested = periods.tested(judge.period)
     chosen = tested[torch.linspace(0, len(tested) - 1, min(_FRAMES, len(tested))).long()]
@@ -44,7 +44,7 @@ def _rows(judge: Judge, network: nn.Module, index: Tensor) -> dict[str, Tensor]:
 
 
 def _coloured(labels: Tensor, num_classes: int, images: Tensor) -> Tensor:
-    """Classes as colours over the image, where they are known: (1, 3, h, w) uint8."""
+    """Blend the image with the colours of the labels, where there are any: (1, 3, h, w) uint8."""
     colours = palette(num_classes)[labels].permute(0, 3, 1, 2).float()
     mixed = torch.lerp(images.float(), colours, 0.7)
     return mixed.masked_fill((labels == NO_LABEL)[:, None], 0.0).round().byte()

@@ -1,4 +1,4 @@
-"""Stages as tasks of a Ray cluster: one that is running (RAY_ADDRESS), or one on this machine."""
+"""Stages as tasks of a Ray cluster: a running one (RAY_ADDRESS), or a new one on this machine."""
 
 import logging
 import os
@@ -11,13 +11,13 @@ from leco.experiments.grid import Graph, Progress, train
 from leco.experiments.remote import is_url, local_path
 from leco.registry import IMPORTED
 
-_RETRIES = 3  # of a task whose worker died: it goes on from the stage's last checkpoint
+_RETRIES = 3  # of a task whose worker died: it continues from the stage's last checkpoint
 
 
 def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
-    """Train what is missing, one task per stage, yielding first, and after each.
+    """Train the missing stages, one task each; yield once before and after each.
 
-    The data must be in the same folder everywhere, and the store on shared storage: a folder, or an address.
+    The data must be in the same folder on every machine, and the store on shared storage: a folder, or an address.
     """
     try:
         import ray

@@ -1,4 +1,4 @@
-"""One stage, trained from its start, or from where it was stopped, to its result."""
+"""Training of one stage, from its start or last checkpoint to its result."""
 
 import importlib.metadata
 import json
@@ -44,23 +44,23 @@ Finish = Callable[[AnyNetwork], AnyNetwork]
 
 
 class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and has saved what it had."""
+    """A run was asked to stop, and has saved a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where stages run, and who is told; none of this changes their results, but for rounding."""
+    """Where stages run, and callbacks; none of this changes results, except for rounding."""
 
     device: str = "auto"
     workers: int = 0  # processes that read files ahead
     loggers: tuple[str, ...] = ()
-    stop: Callable[[], bool] = lambda: False  # asked after every step
-    say: Callable[[str], object] = lambda _: None  # told of problems that do not stop the run
-    saved: Callable[[Path], object] = lambda _: None  # told the folder of every checkpoint that was written
-    own_fabric: Fabric | None = field(default=None, compare=False)  # a process of its own, whatever `torchrun` says
+    stop: Callable[[], bool] = lambda: False  # called after every step
+    say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run
+    saved: Callable[[Path], object] = lambda _: None  # called with the folder of every new checkpoint
+    own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
 
     def fabric(self, precision: Precision) -> Fabric:
-        """The device, or devices, of this run."""
+        """Return the device, or devices, of this run."""
         return self.own_fabric or make_fabric(self.device, precision)
 
 
@@ -73,9 +73,9 @@ def run_stage(
     *,
     may_diverge: bool = False,
 ) -> dict[str, Any]:
-    """Train one stage, or continue where it was stopped, and return its result; a complete one is only looked up.
+    """Train one stage, or continue from its checkpoint, and return its result; a complete one is only looked up.
 
-    A stage that `may_diverge`, since there are others to choose from, then is complete without a model.
+    A stage that `may_diverge`, since there are others to choose from, is then complete without a model.
     """
     fabric = machine.fabric(stage.training.network.precision)
     if fabric.device.type == "cpu" and isinstance(store, Store):
@@ -85,62 +85,50 @@ def run_stage(
         partial = nullcontext(store.partial / stage.fingerprint if isinstance(store, Store) else None)
         with store.working(stage.fingerprint) if leads else partial as folder:
             if not fabric.broadcast(store.result(stage.fingerprint) is not None):
-                _run(stage, periods, store, machine, watch, folder, fabric, may_diverge)
+                _train_stage(
+                    stage, periods, store, machine, fabric, folder=folder, watch=watch, may_diverge=may_diverge
+                )
             elif leads and folder is not None:  # another process has just completed it
                 shutil.rmtree(folder, ignore_errors=True)
         fabric.barrier()
     return store.require(stage.fingerprint)
 
 
-def _run(
+def _train_stage(
     stage: Stage,
     periods: Periods,
     store: AnyStore,
     machine: Machine,
-    watch: Watch,
-    folder: Path | None,
     fabric: Fabric,
+    *,
+    folder: Path | None,
+    watch: Watch,
     may_diverge: bool,
 ) -> None:
+    """Train to the end, or until asked to stop, evaluate the best network, and keep it with its result."""
     if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
     held_out = periods.annotated(stage.period, stage.annotation).validation
     judge = Judge(periods, stage.period, held_out, fabric, stage.training.segmentation.window)
-    training, network, finish = make_training(stage, periods, store, machine, fabric, judge)
+    training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
-        _resume(stage, periods, training, folder, machine, fabric)
+        _resume(stage, periods, training, folder, machine)
     try:
-        last = _train(stage, training, folder, machine, fabric, watch)
+        with _recording(training, folder, machine) as record:
+            for report in training.run():
+                if fabric.is_global_zero:
+                    watch(stage, report)
+                record(report)
     except DivergedError as problem:
         if not may_diverge:
             raise
         _complete_diverged(stage, store, fabric, str(problem))
         return
     training.network.load_state_dict(training.best)  # and with it the heads of `network`
-    network = finish(network)  # `training.best` stays as it is, for those who resume
-    store.remember(stage.fingerprint, network.eval())
-    result = {
-        "stage": str(stage),
-        "version": stage.version,
-        "metric": periods.modality.metric,
-        "data": periods.data,
-        "ontology": periods.ontology.fingerprint,
-        "samples": len(periods.annotated(stage.period, stage.annotation).newest.indices),
-        "best_step": training.best_step,
-        "validation_score": training.best_score if judge.has_validation else None,
-        "validation": as_record(judge.validation(network)),
-        "test": as_record(judge.test(network)),  # read once, here
-        "budget": budget_of(periods.name, stage.training),
-        "pseudo_labels": {name: last[name] for name in ("kept", "agreement") if name in last},
-        "seed": stage.seed,
-        "seconds": training.seconds,
-        "images_per_second": training.images / training.step_seconds,
-        "device": fabric.device.type,
-        "processes": fabric.world_size,
-        "threads": torch.get_num_threads(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
+    network = finish(network).eval()  # `training.best` stays as it is, for those who resume
+    store.remember(stage.fingerprint, network)
+    result = _result(stage, judge, training, network)
     if not fabric.is_global_zero:
         return
     if folder is not None and isinstance(store, Store):
@@ -155,8 +143,34 @@ def _run(
     store.complete(stage.fingerprint, result)
 
 
+def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
+    """The scores of a trained network, and the circumstances of its training; the test split is read once, here."""
+    periods, fabric = judge.periods, judge.fabric
+    return {
+        "stage": str(stage),
+        "version": stage.version,
+        "metric": periods.modality.metric,
+        "data": periods.data,
+        "ontology": periods.ontology.fingerprint,
+        "samples": len(periods.annotated(stage.period, stage.annotation).newest.indices),
+        "best_step": training.best_step,
+        "validation_score": training.best_score if judge.has_validation else None,
+        "validation": as_record(judge.validation(network)),
+        "test": as_record(judge.test(network)),
+        "budget": budget_of(periods.name, stage.training),
+        "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
+        "seed": stage.seed,
+        "seconds": training.seconds,
+        "images_per_second": training.images / training.step_seconds,
+        "device": fabric.device.type,
+        "processes": fabric.world_size,
+        "threads": torch.get_num_threads(),
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+    }
+
+
 def pictures(judge: Judge, network: AnyNetwork) -> dict[str, bytes]:
-    """Files that show predictions on the test set, if the modality draws some."""
+    """Return pictures of predictions on the test set, if the modality has any."""
     tested = judge.periods.tested(judge.period)
     if not judge.periods.modality.has_masks or not len(tested):
         return {}
@@ -165,11 +179,11 @@ def pictures(judge: Judge, network: AnyNetwork) -> dict[str, bytes]:
     return {"overlays.png": overlay_sheet(judge, network.eval())}
 
 
-def _resume(stage: Stage, periods: Periods, training: Training, folder: Path, machine: Machine, fabric: Fabric) -> None:
+def _resume(stage: Stage, periods: Periods, training: Training, folder: Path, machine: Machine) -> None:
     checkpoint, problems = read_checkpoint(folder)
     if checkpoint is not None:
         training.resume(checkpoint)
-    if fabric.is_global_zero:
+    if training.job.fabric.is_global_zero:
         for problem in problems:
             machine.say(f"{problem}; continuing from step {training.step}")
         config = stage.config() | {"source": periods.source, "learned": stage.untested.fingerprint}
@@ -183,44 +197,34 @@ def _complete_diverged(stage: Stage, store: AnyStore, fabric: Fabric, problem: s
         store.complete(stage.fingerprint, result | dict.fromkeys(("validation_score", "validation", "test", "seconds")))
 
 
-def _train(
-    stage: Stage, training: Training, folder: Path | None, machine: Machine, fabric: Fabric, watch: Watch
-) -> dict[str, float]:
-    """Train to the end, or until asked to stop, saving now and then; return the last means."""
-    save_every, saved = seconds_between_checkpoints(), time.monotonic()
-    means: dict[str, float] = {} if folder is None else _last_means(folder / "metrics.jsonl")
-    leads = fabric.is_global_zero
+@contextmanager
+def _recording(training: Training, folder: Path | None, machine: Machine) -> Iterator[Callable[[Report], None]]:
+    """Yield a function that notes metrics, and saves now and then; it stops the run after a step, when asked to."""
+    fabric, save_every, saved = training.job.fabric, seconds_between_checkpoints(), time.monotonic()
+    writes = folder if fabric.is_global_zero else None
     with ExitStack() as stack:
-        note: Callable[[dict[str, Any]], object] = lambda _: None  # noqa: E731
-        if leads and folder is not None:
-            note = stack.enter_context(_noting(folder, training.step, machine))
-        for report in training.run():
-            if leads:
-                watch(stage, report)
-            if report.means:
-                means = report.means
-                note(
-                    {
-                        "step": report.step,
-                        "score": report.score,
-                        "learning_rate": report.learning_rate,
-                        "means": means,
-                    }
-                )
+        note = None if writes is None else stack.enter_context(_noting(writes, training.step, machine))
+
+        def record(report: Report) -> None:
+            nonlocal saved
+            if report.means and note is not None:
+                line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
+                note(line | {"means": report.means})
             # All processes stop after the same step.
             stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
-            if leads and folder is not None and (stop or time.monotonic() - saved > save_every):
-                write_checkpoint(folder, training.checkpoint())
-                machine.saved(folder)
+            if writes is not None and (stop or time.monotonic() - saved > save_every):
+                write_checkpoint(writes, training.checkpoint())
+                machine.saved(writes)
                 saved = time.monotonic()
             if stop:
                 raise Stopped
-    return means
+
+        yield record
 
 
 @contextmanager
 def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Append lines to `metrics.jsonl`, which reports read, and hand them to the loggers."""
+    """Yield a function that appends lines to `metrics.jsonl`, which reports read, and passes them to the loggers."""
     path = folder / "metrics.jsonl"
     with path.open("a") as metrics, logging_to(machine.loggers, folder, step, machine.say) as log:
 
@@ -236,7 +240,7 @@ def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[dic
 
 
 def seconds_between_checkpoints() -> float:
-    """Half a minute, or what LECO_SAVE_EVERY says."""
+    """Return the value of LECO_SAVE_EVERY, by default 30."""
     text = os.environ.get("LECO_SAVE_EVERY", "30")
     try:
         seconds = float(text)
@@ -247,22 +251,15 @@ def seconds_between_checkpoints() -> float:
     return seconds
 
 
-def _last_means(metrics: Path) -> dict[str, float]:
-    """Of a run that was stopped between its last step and its result."""
-    lines = metrics.read_text().splitlines() if metrics.is_file() else []
-    means: dict[str, float] = json.loads(lines[-1])["means"] if lines else {}
-    return means
-
-
 def forget_after(metrics: Path, step: int) -> None:
-    """Drop the lines that a killed run wrote after its last checkpoint: those steps are made again."""
+    """Drop the lines that a killed run wrote after its last checkpoint: those steps are repeated."""
     if metrics.is_file():
         kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
         write_bytes(metrics, b"".join(kept))
 
 
 def _step(line: bytes) -> int:
-    """The step of a whole line of metrics, -1 for a broken one."""
+    """Return the step of a line of metrics, -1 for an incomplete line."""
     try:
         return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
     except (ValueError, KeyError, TypeError):
@@ -270,7 +267,7 @@ def _step(line: bytes) -> int:
 
 
 def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
-    """The changes to a trained network before it is scored and kept: another head, adjusted logits."""
+    """Return the changes to a trained network before it is evaluated and stored: another head, adjusted logits."""
     fit, strength = HEADS[stage.training.finish.head], stage.training.finish.adjust
     counts = newest_counts(stage, periods) if strength else None
     if counts is not None and not counts.any():
@@ -279,7 +276,7 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
             "set it to 0"
         )
 
-    fits: list[Head] = []  # where features never change, one does
+    fits: list[Head] = []  # cache: if the features never change, one fit is enough
 
     def finish(network: AnyNetwork) -> AnyNetwork:
         if fit is not None:
@@ -292,18 +289,17 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
 
 
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
-    """(classes,): number of the newest labels of each class that a stage learns from."""
+    """Number of newest labels of each class that a stage trains on: (classes,)."""
     newest = periods.annotated(stage.period, stage.annotation).newest
     classes = len(periods.until(stage.period).newest)
     return class_counts(periods.pool.labels[stage.version], newest.indices, classes)
 
 
-def make_training(
-    stage: Stage, periods: Periods, store: AnyStore, machine: Machine, fabric: Fabric, judge: Judge
-) -> tuple[Training, AnyNetwork, Finish]:
-    """Everything a stage needs, ready to run; the network that it trains, and the changes to it in the end."""
+def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge) -> tuple[Training, AnyNetwork, Finish]:
+    """Prepare the training of a stage; return it, the network that it trains, and the final changes to it."""
+    periods = judge.periods
     teacher = None if stage.teacher is None else stored_network(stage.teacher, periods, store)
-    job = make_job(stage, periods, machine.workers, fabric, teacher)
+    job = make_job(stage, periods, machine.workers, judge.fabric, teacher)
     if stage.training.pseudo_labels.balance:
         balance_teacher(job)
     network = make_network(stage, periods, previous_network(stage, periods, store))
@@ -322,7 +318,7 @@ def make_training(
 
 
 def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
-    """The steps of a stage, whatever network takes them."""
+    """Prepare the steps of a stage, independent of the network."""
     settings, modality = stage.training, periods.modality
     annotated = periods.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.pseudo_labels, settings.history)
@@ -332,7 +328,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         periods.pool,
         annotated,
         periods.until(stage.period).evidence(),
-        # Without history, the whole batch is new: every method sees the same number of images (appendix E).
+        # Without history, the whole batch is new: every method gets the same number of images (appendix E).
         settings.batches.size // 2 if annotated.history else settings.batches.size,
         stage.seed,
         settings.batches.steps,
@@ -356,8 +352,8 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
 
 
 def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:
-    """A new network for a stage, with what it takes over from the one before."""
-    seed_dropout(stage.seed)  # and all that is drawn on the CPU; `torch.manual_seed` would reach for other devices
+    """Build the network of a stage, initialised from the previous one."""
+    seed_dropout(stage.seed)  # and everything drawn on the CPU; `torch.manual_seed` would initialise other devices
     network = build_network(stage, periods, stage.training.network.pretrained)
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -368,20 +364,20 @@ def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) ->
 
 
 def build_network(stage: Stage, periods: Periods, pretrained: bool = False) -> AnyNetwork:
-    """A network of a stage's shape: one head, or, for joint training, one per version."""
+    """Build a network with the heads of a stage: one, or for joint training one per version."""
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
     return periods.modality.network(stage.training.network.backbone, periods.shape, versions, pretrained)
 
 
 def previous_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork | None:
-    """The network that a stage starts from, if any: a given bundle's, or that of the best stage before it."""
+    """Return the network that a stage starts from, if any: that of a bundle, or of the best previous stage."""
     if periods.start is not None and stage.start:
         return periods.start.network()
     return stored_network(choose(stage.previous, store), periods, store) if stage.previous else None
 
 
 def stored_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork:
-    """The network that a complete stage trained."""
+    """Return the network of a complete stage."""
     name = stage.training.network.backbone
     return store.network(stage.fingerprint, lambda: build_network(stage, periods), name)

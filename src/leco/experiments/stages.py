@@ -1,6 +1,6 @@
 """An experiment as a graph of stages: one training per period and learning rate, and its teachers.
 
-A stage is known by its fingerprint alone, so equal ones are trained once, whoever needs them.
+A stage is identified by its fingerprint, so that equal ones are trained once.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from leco.experiments.store import AnyStore
 from leco.methods.method import Method
 from leco.settings import Settings, Strategy
 
-_FORMAT = 2  # of results; raised when a change of code changes them
+_FORMAT = 2  # of results; incremented when a change of the code changes them
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One training. Its fingerprint covers all that its result depends on."""
+    """One training. Its fingerprint covers everything that its result depends on."""
 
     material: str  # name and fingerprint of the data
-    learned: str  # the same, whatever it is tested on
+    learned: str  # the same without the test set
     version: str
     period: int
     method: Method
@@ -35,15 +35,15 @@ class Stage:
     head_start: bool
     seed: int
     training: Settings
-    previous: "tuple[Stage, ...]" = ()  # starts from the one that is best on validation
+    previous: "tuple[Stage, ...]" = ()  # it starts from the one that is best on validation
     teacher: "Stage | None" = None
-    start: str = ""  # digest of the bundle that it starts from, where that is no stage
+    start: str = ""  # digest of the bundle that it starts from, if it does not start from a stage
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits, which name the folder of the stage."""
-        # Defaults are left out, so that stages keep their names when there is a new setting; a new default needs a
-        # new format.
+        """Digest in sixteen hexadecimal digits, the name of the stage's folder."""
+        # Defaults are left out, so that new settings do not change the fingerprints of existing stages; a new default
+        # needs a new format.
         changed = self.training.model_dump(mode="json", exclude_defaults=True)
         content = json.dumps(self.config() | {"training": changed}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -55,8 +55,8 @@ class Stage:
         return hash(self.fingerprint)
 
     def config(self) -> dict[str, Any]:
-        """All of it, for a file; other stages by their fingerprints."""
-        start = {"start": self.start} if self.start else {}  # so that other stages keep their names
+        """Everything, as JSON-compatible data; other stages by their fingerprints."""
+        start = {"start": self.start} if self.start else {}  # so that other stages keep their fingerprints
         return start | {
             "format": _FORMAT,
             "material": self.material,
@@ -74,7 +74,7 @@ class Stage:
 
     @cached_property
     def untested(self) -> "Stage":
-        """The same training, known by what it learns from alone."""
+        """Return the same training, identified without its test set."""
         previous = tuple(stage.untested for stage in self.previous)
         teacher = self.teacher and self.teacher.untested
         return replace(self, material=self.learned, previous=previous, teacher=teacher)
@@ -85,17 +85,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of an experiment: per period, one for every learning rate, of which the best is chosen."""
+    """Stages of an experiment: for each period, one per learning rate, of which the best is chosen."""
 
     periods: tuple[tuple[Stage, ...], ...]
 
     def may_diverge(self, stage: Stage) -> bool:
-        """Whether there are other learning rates to choose from, so that one may fail."""
+        """Whether the stage may fail, since there are other learning rates to choose from."""
         return any(stage.period == candidates[0].period and len(candidates) > 1 for candidates in self.periods)
 
     @property
     def stages(self) -> list[Stage]:
-        """All of them, teachers included, in an order they can run in."""
+        """All stages, including teachers, in topological order."""
         found: dict[Stage, None] = {}
         for candidates in self.periods:
             for stage in candidates:
@@ -104,10 +104,10 @@ class Plan:
 
 
 def plan(procedure: Procedure, periods: Periods) -> Plan:
-    """The stages of an experiment.
+    """Plan the stages of an experiment.
 
-    The first period has nothing to take over, so all experiments share it; a teacher is the `ce` model of the same
-    period and learning rate, which is a row of the paper's tables itself.
+    The first period starts from scratch, so all experiments share it; a teacher is the `ce` model of the same period
+    and learning rate, which is a row of the paper's tables itself.
     """
     method, settings = Method.parse(procedure.method), procedure.training
     periods.modality.check(settings, periods.shape, len(periods.ontology.newest))
@@ -147,21 +147,21 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
 
 
 def applicable(method: Method, periods: Periods, period: int, annotation: Annotation) -> Method:
-    """The part of a method that a period can use: without history no pseudo-labels, without earlier versions only `ce`."""
+    """Part of a method that a period can use: no pseudo-labels without history, only `ce` without earlier versions."""
     history = periods.annotated(period, annotation).history
     coarse = method.coarse if len(periods.until(period).versions) > 1 else "ce"
     return Method(coarse, method.pseudo, method.refine) if history else Method(coarse)
 
 
 def needed(stage: Stage) -> list[Stage]:
-    """The stages that one starts from, or learns from."""
+    """Direct dependencies of a stage: those it starts from, and its teacher."""
     return [*stage.previous, *([stage.teacher] if stage.teacher else [])]
 
 
 def choose(candidates: Sequence[Stage], store: AnyStore) -> Stage:
-    """The stage that is best on validation; all must be complete, and one must not have diverged."""
+    """Choose the stage that is best on validation; all must be complete, and at least one must not have diverged."""
     results = {stage: store.require(stage.fingerprint) for stage in candidates}
     usable = [stage for stage, result in results.items() if not result.get("diverged")]
     if not usable:
-        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (and so did all other rates)")
+        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (all other rates diverged, too)")
     return max(usable, key=lambda stage: results[stage]["validation_score"] or 0.0)

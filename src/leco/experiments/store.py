@@ -1,6 +1,6 @@
-"""Where stages are kept: each in a folder named after its fingerprint, which appears whole or not at all.
+"""Stores of stages, each in a folder named after its fingerprint, which is created atomically.
 
-A stage is worked on in `partial/`, under a lock, and renamed into `stages/` when it is complete.
+A stage is trained in `partial/`, under a lock, and renamed into `stages/` when it is complete.
 """
 
 import copy
@@ -24,46 +24,46 @@ _KEPT_IN_MEMORY = 4  # networks
 
 
 class AnyStore(ABC):
-    """Results and networks of complete stages. The last networks that this process trained stay in memory."""
+    """Results and networks of complete stages. The last networks that this process trained are cached in memory."""
 
     def __init__(self) -> None:
-        self._networks: dict[str, Any] = {}  # AnyNetwork: lists of stages need no torch
+        self._networks: dict[str, Any] = {}  # AnyNetwork; not imported, since listing stages needs no torch
 
     @abstractmethod
     def result(self, fingerprint: str) -> dict[str, Any] | None:
-        """The result of a complete stage; None if it is not complete."""
+        """Return the result of a complete stage; None if it is not complete."""
 
     @abstractmethod
     def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
-        """The network of a complete stage, on its own memory; `build` makes one of its shape."""
+        """Return a copy of the network of a complete stage; `build` creates one of its shape."""
 
     @abstractmethod
     def working(self, fingerprint: str) -> Any:
-        """A context with the folder of a stage that is not complete yet; None where nothing is written."""
+        """Return a context with the folder of an incomplete stage; None if nothing is written."""
 
     @abstractmethod
     def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
-        """Note that a stage has its result."""
+        """Record the result of a stage."""
 
     def require(self, fingerprint: str) -> dict[str, Any]:
-        """The result of a stage that must be complete."""
+        """Return the result of a stage; raise if it is not complete."""
         found = self.result(fingerprint)
         if found is None:
             raise LecoError(f"the stage {fingerprint} is not complete; run it first")
         return found
 
     def remember(self, fingerprint: str, network: "AnyNetwork") -> None:
-        """Keep a network in memory for stages that start from it."""
+        """Cache a network for stages that start from it."""
         self._networks[fingerprint] = network
 
     def recall(self, fingerprint: str) -> "AnyNetwork | None":
-        """A copy of a network in memory: callers may change it."""
+        """Return a copy of a cached network, which callers may change."""
         if fingerprint not in self._networks:
             return None
         import torch
 
         network: AnyNetwork = copy.deepcopy(self._networks[fingerprint])
-        for tensor in (*network.parameters(), *network.buffers()):  # laid out as if they were read from a file
+        for tensor in (*network.parameters(), *network.buffers()):  # with the memory layout of tensors from a file
             tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
         return network
 
@@ -76,58 +76,58 @@ class Memory(AnyStore):
         self._results: dict[str, dict[str, Any]] = {}
 
     def result(self, fingerprint: str) -> dict[str, Any] | None:
-        """The result of a complete stage; None if it is not complete."""
+        """Return the result of a complete stage; None if it is not complete."""
         return self._results.get(fingerprint)
 
     def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
-        """A copy of the network."""
+        """Return a copy of the network."""
         found = self.recall(fingerprint)
         assert found is not None
         return found
 
     @contextmanager
     def working(self, fingerprint: str) -> Iterator[None]:
-        """Nothing is written."""
+        """Yield None: nothing is written."""
         yield None
 
     def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
-        """Note the result."""
+        """Record the result."""
         self._results[fingerprint] = result
 
 
 class Store(AnyStore):
-    """The stages below a folder of runs."""
+    """The stages in a folder of runs."""
 
     def __init__(self, runs: Path) -> None:
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
 
     def folder(self, fingerprint: str) -> Path:
-        """Where a stage is, once it is complete."""
+        """Folder of a complete stage."""
         return self.stages / fingerprint
 
     def result(self, fingerprint: str) -> dict[str, Any] | None:
-        """The result of a complete stage; None if it is not complete."""
+        """Return the result of a complete stage; None if it is not complete."""
         path = self.folder(fingerprint) / "result.json"
         if not path.is_file():
             return None
         try:
             found = json.loads(path.read_bytes())
             if not isinstance(found, dict) or not {"stage", "version", "test"} <= found.keys():
-                raise ValueError("it lacks what a result has")
+                raise ValueError("fields are missing")
         except (OSError, ValueError) as error:
-            raise LecoError(f"{path}: is damaged ({error}); delete its folder to train the stage anew") from None
+            raise LecoError(f"{path}: is damaged ({error}); delete its folder to train the stage again") from None
         return found
 
     def require(self, fingerprint: str) -> dict[str, Any]:
-        """The result of a stage that must be complete."""
+        """Return the result of a stage; raise if it is not complete."""
         found = self.result(fingerprint)
         if found is None:
             raise LecoError(f"{self.folder(fingerprint)}: the stage is not complete; run it first")
         return found
 
     def network(self, fingerprint: str, build: "Callable[[], AnyNetwork]", name: str) -> "AnyNetwork":
-        """The network of a complete stage, from memory or from its file."""
+        """Return the network of a complete stage, from the cache or its file."""
         from leco.models.network import load_network
 
         path = self.weights(fingerprint)
@@ -137,18 +137,18 @@ class Store(AnyStore):
         return self.recall(fingerprint) or load_network(path, build, name, remedy)
 
     def remember(self, fingerprint: str, network: "AnyNetwork") -> None:
-        """Keep the last few networks in memory."""
+        """Cache the last few networks."""
         super().remember(fingerprint, network)
         for oldest in list(self._networks)[:-_KEPT_IN_MEMORY]:
             del self._networks[oldest]
 
     def weights(self, fingerprint: str) -> Path:
-        """The weights of a complete stage."""
+        """Path of the weights of a complete stage."""
         return self.folder(fingerprint) / "model.safetensors"
 
     @contextmanager
     def working(self, fingerprint: str) -> Iterator[Path]:
-        """The folder of a stage that is not complete yet, for this process alone."""
+        """Lock the folder of an incomplete stage for this process."""
         folder = self.partial / fingerprint
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ class Store(AnyStore):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise LecoError(f"{folder}: another process is working on this stage; wait for it") from None
-            folder.mkdir(exist_ok=True)  # another process may have moved it before we had the lock
+            folder.mkdir(exist_ok=True)  # another process may have moved it before this one got the lock
             yield folder
             if not folder.exists():
                 (self.partial / f"{fingerprint}.lock").unlink(missing_ok=True)
@@ -169,7 +169,7 @@ class Store(AnyStore):
         """Whether a process is working on a stage."""
         try:
             with (self.partial / f"{fingerprint}.lock").open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once
         except BlockingIOError:
             return True
         except OSError:
@@ -177,25 +177,25 @@ class Store(AnyStore):
         return False
 
     def discard(self, folder: Path) -> None:
-        """Delete the folder of one stage, unless a process is working on it; what links lead to is left alone."""
+        """Delete the folder of one stage, unless a process is working on it; the targets of symlinks are kept."""
         inside = folder.parent in (self.stages, self.partial) and folder.name not in ("", ".", "..")
         if not inside or folder.is_symlink() or not folder.is_dir():
-            raise LecoError(f"{folder}: is no folder of a stage; it is left alone")
+            raise LecoError(f"{folder}: is not the folder of a stage; it was not deleted")
         if folder.parent == self.stages:
             shutil.rmtree(folder)
             return
-        with self.working(folder.name):  # so that no other process starts meanwhile
+        with self.working(folder.name):  # so that no other process starts it meanwhile
             shutil.rmtree(folder)
 
     def keep_ontology(self, fingerprint: str, content: bytes) -> None:
-        """Keep an ontology, once for all stages that use it."""
+        """Store an ontology, once for all stages that use it."""
         path = self.ontologies / f"{fingerprint}.json"
         if not path.is_file():
             self.ontologies.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
 
     def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
-        """Write the result, and move the finished stage to where others find it; what it no longer needs goes last."""
+        """Write the result, move the stage to `stages/`, and delete its checkpoints last."""
         write_bytes(self.partial / fingerprint / "result.json", json.dumps(result, indent=1).encode())
         self.stages.mkdir(parents=True, exist_ok=True)
         final = self.stages / fingerprint

@@ -1,4 +1,4 @@
-"""The part of a stage's result that lists and tables need: `summary.json`, of which ten thousand are read in a second.
+"""`summary.json`: the part of a stage's result that lists and tables need; ten thousand are read in a second.
 
 Nothing here imports torch.
 """
@@ -23,6 +23,6 @@ _TAKEN = (
 
 
 def summarise(config: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, and one test score for each version."""
+    """Return the configuration, and one test score for each version."""
     test = {name: scores[result["metric"]] for name, scores in (result["test"] or {}).items()}
     return {"config": dict(config), "test": test, **{name: result[name] for name in _TAKEN}}

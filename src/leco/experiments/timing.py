@@ -1,4 +1,4 @@
-"""How long an experiment will take on this machine: some of its steps are made, on a few of its samples, and timed."""
+"""Estimate of the duration of an experiment on this machine, from a few timed steps on a few samples."""
 
 import math
 import time
@@ -21,44 +21,44 @@ from leco.models.network import AnyNetwork
 from leco.training.loop import Training
 
 _READ = 32  # samples
-_SMALLEST = 4  # samples of the first batch that is tried
-_LONGEST_STEP = 1.0  # seconds; a batch that would take longer is measured in part
-_LONGEST = 1.5  # seconds of steps, for each method
+_SMALLEST = 4  # samples in the first batch
+_LONGEST_STEP = 1.0  # seconds; of a batch that would take longer, only a part is timed
+_LONGEST = 1.5  # seconds of steps per method
 _ENDLESS = 10**9
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How long it takes to decode the images."""
+    """Time to decode the images."""
 
-    all: float  # seconds, for every image once
-    one: float  # seconds
-    kept: bool  # in memory; else they are read anew in every step
+    all: float  # seconds for every image once
+    one: float  # seconds per image
+    kept: bool  # whether images are in memory; otherwise they are read again in every step
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds, with nothing else running; what other networks, or a machine that becomes hot, will take may differ."""
+    """Duration in seconds on an otherwise idle machine; thermal throttling is not considered."""
 
     reading: float
     stages: dict[Stage, float]
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Total duration."""
         return self.reading + sum(self.stages.values())
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What a stage spends its time on."""
+    """Speed of a stage."""
 
-    step: float  # seconds
-    scored: float  # seconds for each sample that is evaluated
+    step: float  # seconds per step
+    scored: float  # seconds per evaluated sample
 
 
 def measure_reading(samples: Samples, kept: bool) -> Reading:
-    """Read some samples one by one: the median is robust to other load."""
+    """Read some samples one by one, and use the median, which is robust to other load."""
     columns = [column for column in (samples.inputs, samples.sizes, *samples.labels.values()) if column is not None]
     times = []
     for index in torch.linspace(0, len(samples) - 1, _READ).long().split(1):  # type: ignore[no-untyped-call]
@@ -70,13 +70,13 @@ def measure_reading(samples: Samples, kept: bool) -> Reading:
 
 
 def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Estimate:
-    """Measure one stage of every method, and suppose that the others of that method are as fast."""
-    last = {str(stage.method): stage for stage in plan.stages}  # which have the most classes
+    """Measure one stage of every method, and assume that the others of the same method are as fast."""
+    last = {str(stage.method): stage for stage in plan.stages}  # the last stage has the most classes
     return add_up(plan, periods, reading, {name: measure(stage, periods, device) for name, stage in last.items()})
 
 
 def add_up(plan: Plan, periods: Periods, reading: Reading, paces: Mapping[str, Pace]) -> Estimate:
-    """The time of every stage, given the pace of its method; data are read twice before: checked, then decoded."""
+    """Sum the durations of all stages, given the speed of each method; data are read twice: checked, then decoded."""
     found = {}
     for stage in plan.stages:
         settings, pace = stage.training, paces[str(stage.method)]
@@ -90,7 +90,7 @@ def add_up(plan: Plan, periods: Periods, reading: Reading, paces: Mapping[str, P
 
 
 def measure(stage: Stage, periods: Periods, device: str) -> Pace:
-    """Make some steps of a stage with networks that have learnt nothing, which takes as long; keep nothing of it."""
+    """Time some steps of a stage with untrained networks, and discard the result."""
     fabric = make_fabric(device, stage.training.network.precision)
     network = build_network(stage, periods)
     teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
@@ -111,7 +111,7 @@ def _seconds_of_step(
     size: int,
     most: float,
 ) -> float:
-    """The median of some steps, after one to get warm."""
+    """Median of some steps, after one warm-up step."""
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
     part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)

@@ -1,4 +1,4 @@
-"""The one driver: from a dataset to a trained model, one stage after the other."""
+"""The driver of all training: from a dataset to a trained model, stage by stage."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from leco.experiments.bundles import bundle_place, bundle_stage
 from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, defaults_for, spell_out
 from leco.experiments.run import Machine, Watch, build_network, run_stage
 from leco.experiments.stages import Plan, Stage, choose, plan
-from leco.experiments.store import AnyStore, Store
+from leco.experiments.store import Store
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
 from leco.ontology.changes import require_same
@@ -60,31 +60,31 @@ def train(
 ) -> Model:
     """Train over all periods of a dataset, and return the model for its newest version.
 
-    Every stage is kept in the folder `store`: a call that was interrupted continues from its last checkpoint, and one
-    that is repeated only looks its result up. Ctrl-C saves first.
+    Every stage is stored in the folder `store`: an interrupted call continues from its last checkpoint, and a repeated
+    one only looks up its result. Ctrl-C saves a checkpoint first.
 
     Args:
         data: The samples and their ontology.
         method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term.
-        strategy: What a period takes over from the one before: `finetune`, `freeze`, `scratch` or `lp-ft`.
-        head_start: Start each class as the class it came from.
+        strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch` or `lp-ft`.
+        head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
         budget: `paper`, or `small` for two CPU cores; for benchmarks.
-        start: A saved model of an older version, which the first newer period starts from.
-        network: Settings of the network; like all other parts, a mapping of the settings that are not the default.
+        start: A saved model of an older version; the first newer period starts from it.
+        network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
         optimiser: Settings of the optimiser.
-        average: Settings of the average of the weights.
+        average: Settings of weight averaging.
         batches: Settings of steps and batch size.
         pseudo_labels: Settings of pseudo-labels.
         history: Settings of the history's coarse labels.
         transfer: Settings of the transfer between periods.
         segmentation: Settings of crops and windows.
-        finish: Settings of changes to a trained network.
-        store: Folder that keeps everything that was trained.
+        finish: Settings of changes to the trained network.
+        store: Folder for all trained stages.
         device: `auto`, `cpu` or `cuda`.
         workers: Processes that read files ahead.
-        log: Registered loggers, such as `csv` and `tensorboard`, beside the store's own metrics.
+        log: Registered loggers, such as `csv` and `tensorboard`, in addition to the store's own metrics.
         progress: Show progress on the terminal or in the notebook.
 
     >>> import leco, tempfile
@@ -127,9 +127,21 @@ def _say(problem: str) -> None:
     sys.stderr.write(f"{problem}\n")
 
 
+def _once(say: Callable[[str], object]) -> Callable[[str], None]:
+    """Report each problem once, though every stage may meet it again."""
+    said: set[str] = set()
+
+    def say_once(problem: str) -> None:
+        if problem not in said:
+            said.add(problem)
+            say(problem)
+
+    return say_once
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """An experiment that is ready to be trained: everything was read and checked."""
+    """An experiment that is ready to be trained: everything has been read and checked."""
 
     periods: Periods
     plan: Plan
@@ -146,10 +158,10 @@ class Run:
         start: Path | None = None,
         target: Path | None = None,
     ) -> "Run":
-        """Read the data, plan the stages, and refuse what would fail later, before any training."""
+        """Read the data, plan the stages, and raise every error that can be found before training."""
         periods = periods_for(procedure, data, start)
         stages = plan(procedure, periods)
-        build_network(stages.stages[0], periods)  # refuses a backbone that does not take such inputs
+        build_network(stages.stages[0], periods)  # raises if the backbone cannot take the inputs
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][0])
         check_target(target, periods.modality.name, start)
@@ -157,26 +169,22 @@ class Run:
 
     @property
     def to_do(self) -> list[Stage]:
-        """The stages that are not trained yet."""
+        """Stages that are not complete."""
         return [stage for stage in self.plan.stages if self.store.result(stage.fingerprint) is None]
 
     def train(self, machine: Machine, watch: Watch = lambda *_: None) -> Model:
-        """Train what is not trained yet, write the bundle of the last period's model, and load it."""
-        run_plan(self.plan, self.periods, self.store, machine, watch)
+        """Train the missing stages, write the bundle of the last period's model, and load it."""
+        machine = replace(machine, say=_once(machine.say))
+        for stage in self.plan.stages:  # also complete ones: all processes must ask for the same
+            run_stage(stage, self.periods, self.store, machine, watch, may_diverge=self.plan.may_diverge(stage))
         if leads():
             bundle_stage(self.store, choose(self.plan.periods[-1], self.store).fingerprint, self.target)
         return load(self.target, device=machine.device)
 
 
-def run_plan(stages: Plan, periods: Periods, store: AnyStore, machine: Machine, watch: Watch = lambda *_: None) -> None:
-    """Train all stages of a plan, in order; those that are complete are only looked up."""
-    for stage in stages.stages:  # all of them: every process must ask for the same
-        run_stage(stage, periods, store, machine, watch, may_diverge=stages.may_diverge(stage))
-
-
 def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True) -> Periods:
-    """The periods that a procedure trains on; unless they are `tested`, the test split is not read."""
-    bundle = None if start is None else read_bundle(start)  # before all that takes long
+    """Return the periods that a procedure trains on; the test split is read only if `tested`."""
+    bundle = None if start is None else read_bundle(start)  # first, since the rest takes long
     periods = data.periods(procedure.seed, procedure.training.network, tested=tested)
     if not tested:
         periods = periods.without_test()
@@ -188,18 +196,18 @@ def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, 
 
 
 def periods_of(experiment: Experiment, root: Path, *, tested: bool = True) -> Periods:
-    """The periods of an experiment; benchmarks are below the folder `root`."""
+    """Return the periods of an experiment; benchmarks are in the folder `root`."""
     return periods_for(experiment, experiment.dataset(root), experiment.start, tested=tested)
 
 
 def inputs_of(procedure: Procedure, periods: Periods) -> dict[str, object]:
-    """What the first network of an experiment takes, to be compared with a model to start from."""
+    """Return the properties of an experiment's first network that a model to start from must share."""
     found: dict[str, object] = {"task": periods.modality.name, "backbone": procedure.training.network.backbone}
     return found | ({"input shape": tuple(periods.shape)} if periods.modality.fixed_shape else {})
 
 
 def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]) -> list[str]:
-    """Why training cannot start from a model: its inputs, its backbone or its ontology differ."""
+    """Return the reasons why training cannot start from a model: other inputs, backbone or ontology."""
     known = start.description
     theirs: dict[str, object] = {"task": known.task, "input shape": known.shape, "backbone": known.model}
     problems = [
@@ -216,13 +224,13 @@ def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]
 
 
 def leads() -> bool:
-    """Whether this is the one process of `torchrun` that prints and writes."""
+    """Whether this is the process of `torchrun` that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
 def watching(shown: bool = True) -> Iterator[Watch]:
-    """Show the steps of every stage as a bar on a terminal or in a notebook; else a line at every evaluation."""
+    """Show progress bars on a terminal or in a notebook; otherwise print a line at every evaluation."""
     if not shown or not leads():
         yield lambda *_: None
         return
@@ -253,7 +261,7 @@ def watching(shown: bool = True) -> Iterator[Watch]:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C, or a scheduler's SIGTERM, asked to stop; a second one stops at once."""
+    """Yield a function that returns whether Ctrl-C or SIGTERM was received; a second signal stops immediately."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield lambda: False
         return

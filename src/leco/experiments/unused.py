@@ -1,4 +1,4 @@
-"""Which stored stages an experiment still needs."""
+"""Find the stored stages that an experiment still needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from leco.experiments.stages import plan
 
 @dataclass(frozen=True)
 class Trained:
-    """What was varied in a stored stage."""
+    """The fields of a stored stage that vary in a grid."""
 
     material: str  # name of the data
     method: str
@@ -25,10 +25,10 @@ class Trained:
 def needed(
     source: str, stored: Iterable[Trained], common: dict[str, Any], settings: dict[str, str], root: Path
 ) -> set[str]:
-    """Fingerprints of the stages that a benchmark or an experiment.yaml needs.
+    """Return the fingerprints of the stages that a benchmark or an experiment.yaml needs.
 
-    With any method, strategy, annotation, head start and seed that is stored for its data, and each of them alone with
-    everything it starts from and is taught by: but only with the settings that it has now.
+    Includes every combination of method, strategy, annotation, head start and seed that is stored for its data, with
+    all previous stages and teachers, but only with its present settings.
     """
     name = shared_periods(experiment(source, common, settings), root).name
     found: set[str] = set()

@@ -1,6 +1,6 @@
-"""Every loss of the paper. Shapes: n samples, c newest classes; pixels (or anything) may trail: (n, c, ...).
+"""Every loss of the paper. Shapes: n samples, c newest classes, any trailing dimensions such as pixels: (n, c, ...).
 
-All are computed in float32 at least, from `log_softmax`, so that bfloat16 and logits of ±1e4 lose nothing.
+All are computed in at least float32, from `log_softmax`, so that bfloat16 and logits of ±1e4 lose no precision.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = 
     log_probs = F.log_softmax(in_full(logits_nc), dim=1)
     labelled = (evidence_nc != 0).any(dim=1)
     nll = -torch.logsumexp(log_probs + evidence_nc, dim=1)
-    # Exactly zero without a label, and never below, where rounding would leave ±1e-7.
+    # Exactly zero without a label and never negative; rounding would leave ±1e-7.
     return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
 
@@ -54,7 +54,7 @@ def joint_nll(
 def cross_entropy(
     logits_nc: Tensor, labels: Tensor, ignore_index: int = NO_LABEL, reduction: Reduction = "none"
 ) -> Tensor:
-    """Cross-entropy with integer labels; unlike torch's, zero (not NaN) where nothing is labelled."""
+    """Cross-entropy with integer labels; unlike torch's, the mean is zero, not NaN, if no sample is labelled."""
     nll = F.cross_entropy(in_full(logits_nc), labels.long(), ignore_index=ignore_index, reduction="none")
     return reduce(nll, labels != ignore_index, reduction)
 
@@ -96,23 +96,23 @@ def soft_pseudo_nll(
 
 
 def check_shapes(logits_nc: Tensor, other_nc: Tensor) -> None:
-    """Refuse to broadcast: a row of another sample is never meant."""
+    """Raise instead of broadcasting one sample's row to others."""
     if logits_nc.shape != other_nc.shape:
         raise ValueError(f"logits of shape {tuple(logits_nc.shape)} do not fit rows of shape {tuple(other_nc.shape)}")
 
 
 def in_full(logits: Tensor) -> Tensor:
-    """Logits in float32, or float64 if they are: half precision cannot hold the difference of two logits of 1e4."""
+    """Logits in float32, or float64 if they have it: half precision cannot resolve differences of logits of 1e4."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def kept(nll: Tensor, keep: Tensor | None) -> Tensor:
-    """Losses, zero where samples are not to be kept."""
+    """Set the losses of samples that are not kept to zero."""
     return nll if keep is None else nll.where(keep, 0.0)
 
 
 def reduce(values: Tensor, counted: Tensor, reduction: Reduction) -> Tensor:
-    """Sum `values`, or average them over those `counted`; an average over nothing is zero."""
+    """Sum `values`, or average them over those `counted`; the average is zero if none is."""
     match reduction:
         case "none":
             return values

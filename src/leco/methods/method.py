@@ -11,12 +11,12 @@ Kind = Literal["coarse", "pseudo"]
 
 # The paper's losses; `declare` adds others.
 _COARSE = {"ce": False, "joint": True, "lpl": False}  # whether older versions need a head of their own
-_PSEUDO = {"none": False, "st-hard": True, "st-soft": True, "pl": False, "fixmatch": False}  # whether a teacher guesses
+_PSEUDO = {"none": False, "st-hard": True, "st-soft": True, "pl": False, "fixmatch": False}  # whether it has a teacher
 
 
 @dataclass(frozen=True)
 class Method:
-    """The losses that are added up (Table 12 of the paper): one of three for coarse labels, one of five for history.
+    """The sum of losses (Table 12 of the paper): one of three for coarse labels, one of five for history.
 
     >>> Method.parse("lpl+st-hard/cond")
     Method(coarse='lpl', pseudo='st-hard', refine='cond')
@@ -31,7 +31,7 @@ class Method:
     def __post_init__(self) -> None:
         if self.pseudo == "none" and self.refine != "plain":
             names = ", ".join(name for name in _PSEUDO if name != "none")
-            raise LecoError(f"{self.coarse}/{self.refine}: there are no pseudo-labels to refine; add one of {names}")
+            raise LecoError(f"{self.coarse}/{self.refine}: no pseudo-labels to refine; add one of {names}")
 
     def __str__(self) -> str:
         pseudo = "" if self.pseudo == "none" else f"+{self.pseudo}"
@@ -39,7 +39,7 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """Read a method as `str` writes it."""
+        """Parse the text that `str` gives."""
         known = {str(method): method for method in _combinations(tuple(_COARSE), tuple(_PSEUDO))}
         if text not in known:
             raise LecoError(f"{text!r} is not a method{nearest(text, known)}")
@@ -47,7 +47,7 @@ class Method:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether another network, trained on the new samples alone, makes the pseudo-labels."""
+        """Whether a second network, trained on the new samples only, makes the pseudo-labels."""
         return _PSEUDO[self.pseudo]
 
     @property
@@ -62,6 +62,11 @@ def declare(name: str, kind: Kind, *, needs_teacher: bool = False, needs_old_hea
         _COARSE.setdefault(name, needs_old_heads)
     else:
         _PSEUDO.setdefault(name, needs_teacher)
+
+
+def registered(kind: Kind) -> tuple[str, ...]:
+    """Return the names of all losses for coarse labels, or for pseudo-labels."""
+    return tuple(name for name in (_COARSE if kind == "coarse" else _PSEUDO) if name != "none")
 
 
 def _combinations(coarse: tuple[str, ...], pseudo: tuple[str, ...]) -> list[Method]:

@@ -1,6 +1,6 @@
-"""Losses of very many samples (pixels), a block at a time: only the logits are kept for the backward pass.
+"""Losses of very many samples (pixels), block by block: only the logits are kept for the backward pass.
 
-`F.cross_entropy` holds up to three more tensors of the size of the logits; this holds their gradient, and one block.
+`F.cross_entropy` allocates up to three more tensors of the size of the logits; this one their gradient and a block.
 """
 
 import math
@@ -17,15 +17,15 @@ from leco.methods.method import Refine
 from leco.methods.refine import agrees, condition
 from leco.ontology.evidence import UNLABELLED, Evidence
 
-LARGE = 2**27  # numbers in a block: large, so that threads seldom wait for each other
-SMALL = 2**21  # where a block is gone over many times, it should stay in the cache of a CPU
+LARGE = 2**27  # numbers in a block: large, so that threads rarely synchronise
+SMALL = 2**21  # for blocks that are read many times and should fit a CPU's cache
 At = tuple[slice, ...]  # which samples and, of large ones, which part of their first trailing dimension
 Losses = Callable[[Tensor, At], Tensor]
 Targets = Callable[[Tensor, At], tuple[Tensor, Tensor | None]]
 
 
 def blocks(shape: Sequence[int], size: int) -> Iterator[At]:
-    """Cut (n, c, ...) into about equal parts of at most `size` numbers, where that can be: whole samples, or stripes.
+    """Cut (n, c, ...) into blocks of similar size, at most `size` numbers if possible: whole samples, or stripes.
 
     >>> list(blocks((3, 5), size=10))
     [(slice(0, 2, None),), (slice(2, 4, None),)]
@@ -45,15 +45,15 @@ def blocks(shape: Sequence[int], size: int) -> Iterator[At]:
 
 
 def block(values_nc: Tensor, at: At) -> Tensor:
-    """A view of one block of (n, c, ...)."""
+    """One block of (n, c, ...), as a view."""
     return values_nc[(at[0], slice(None), *at[1:])]
 
 
 def blockwise_nll(logits_nc: Tensor, losses: Losses, targets: Targets, size: int = LARGE) -> Tensor:
-    """A loss of each sample, (n, ...), whose gradient is that of cross-entropy: ``softmax(z) - target``.
+    """Loss of each sample, (n, ...), whose gradient is that of cross-entropy: ``softmax(z) - target``.
 
-    From the log-probabilities of a block, `losses` makes the losses, and `targets` the probabilities that they should
-    be: of all classes, or of the classes that it names as well, the others being zero.
+    Given the log-probabilities of a block, `losses` returns the losses and `targets` the target probabilities, either
+    of all classes, or of a few along with the indices of these classes; the others are zero.
     """
     nll: Tensor = _BlockwiseNLL.apply(logits_nc, losses, targets, size)
     return nll
@@ -87,7 +87,7 @@ class _BlockwiseNLL(torch.autograd.Function):
 
 
 def _log_probs(logits_nc: Tensor, size: int) -> Iterator[tuple[At, Tensor]]:
-    """The log-probabilities of each block, each overwriting those before: fresh memory costs as much as the maths."""
+    """Yield the log-probabilities of each block in the same buffer: allocating memory costs as much as the maths."""
     memory: Tensor | None = None
     for at in blocks(logits_nc.shape, size):
         logits = in_full(block(logits_nc, at))
@@ -96,17 +96,17 @@ def _log_probs(logits_nc: Tensor, size: int) -> Iterator[tuple[At, Tensor]]:
         yield at, torch.log_softmax(logits, dim=1, out=memory)
 
 
-_SPARSE = 8  # looking up single classes pays if no label leaves more than one class in eight
+_SPARSE = 8  # looking up single classes pays off if every label allows at most one class in eight
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Log-likelihoods of k distinct labels: of all classes, or of the m that each label leaves possible."""
+    """Log-likelihoods of k distinct labels: of all classes, or of at most m classes that each label allows."""
 
     rows: Tensor  # (n, ...) row ids
-    column: Tensor  # (num_rows,) where the evidence of a row id is
+    column: Tensor  # (num_rows,) column of a row id in `loglik`
     loglik: Tensor  # (c or m, k)
-    classes: Tensor | None  # (m, k), or None for all; spare places repeat a class and have -inf
+    classes: Tensor | None  # (m, k), or None for all; padding repeats a class with -inf
     informative: Tensor  # (k,) whether the label rules anything out
 
     @classmethod
@@ -118,7 +118,7 @@ class Lookup:
 
     @classmethod
     def sparse(cls, rows: Tensor, evidence: Evidence) -> "Lookup":
-        """Look up possible classes, if they are few; else all."""
+        """Look up the possible classes if they are few, otherwise all."""
         distinct, column = _distinct(rows, evidence)
         start = evidence.starts[distinct]
         count = evidence.starts[distinct + 1] - start
@@ -129,7 +129,7 @@ class Lookup:
         real = number < count
         entry = (start + number).where(real, start).clamp(max=len(evidence.classes) - 1)
         loglik = evidence.loglik[entry].where(real, -torch.inf)
-        loglik[0, UNLABELLED] = 0.0  # all are possible; as nothing is made of it, one will do
+        loglik[0, UNLABELLED] = 0.0  # all classes are possible, but one suffices: its loss is not used
         return cls(rows, column, loglik, evidence.classes[entry], distinct != UNLABELLED)
 
     @property
@@ -138,13 +138,13 @@ class Lookup:
         return self.informative[self.column[self.rows]]
 
     def at(self, at: At) -> tuple[Tensor, Tensor | None]:
-        """Log-likelihoods of a block of samples, (n, c or m, ...), and of which classes they are."""
+        """Log-likelihoods of a block of samples, (n, c or m, ...), and the classes they belong to."""
         column = self.column[self.rows[at]]
         return _spread(self.loglik, column), None if self.classes is None else _spread(self.classes, column)
 
 
 def _distinct(rows: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
-    """Row ids that occur, and "unlabelled"; and the place of each among them."""
+    """Row ids that occur, and "unlabelled"; and the position of each id among them."""
     occurs = torch.bincount(rows.reshape(-1), minlength=len(evidence)) > 0  # no sorting: there may be millions
     occurs[UNLABELLED] = True
     return occurs.nonzero().squeeze(1), occurs.cumsum(0) - 1
@@ -157,14 +157,13 @@ def _spread(table: Tensor, column: Tensor) -> Tensor:
     return table.expand(samples, -1, -1).gather(2, index).view(samples, len(table), *trailing)
 
 
-FEW = 2**16  # logits: of these, going block by block takes longer than it saves
+FEW = 2**16  # logits: below this number, blocks take longer than they save
 
 
 def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none") -> Tensor:
     """`evidence_nll` of labels by their row ids (n, ...): eq. 1 for newest labels, eq. 7 for older ones.
 
-    Takes no longer than `F.cross_entropy`, and half its memory (`benchmarks/pixel_losses.py`). The gradient itself
-    cannot be differentiated.
+    As fast as `F.cross_entropy`, with half the memory (`benchmarks/pixel_losses.py`). Not twice differentiable.
 
     >>> from leco import Ontology
     >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
@@ -183,7 +182,7 @@ def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Re
 
     def losses(log_probs: Tensor, at: At) -> Tensor:
         possible, _ = joint(log_probs, at)
-        # logsumexp in other words: torch.exp is slow where it underflows, as it does for impossible classes.
+        # logsumexp written out: torch.exp is slow where it underflows, as it does for impossible classes.
         return possible.log_softmax(dim=1).amax(dim=1) - possible.amax(dim=1)
 
     def targets(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
@@ -196,7 +195,7 @@ def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Re
 
 
 def label_nlls(given: Sequence[tuple[Tensor, Tensor]], evidence: Evidence) -> list[Tensor]:
-    """`label_nll` of several logits and row ids: of few together, since every operation on little takes as long."""
+    """`label_nll` of several logits and row ids; small ones are concatenated, since each operation has overhead."""
     if len(given) < 2 or sum(logits.numel() for logits, _ in given) > FEW:
         return [label_nll(logits, rows, evidence) for logits, rows in given]
     logits, rows = (torch.cat(parts) for parts in zip(*given, strict=True))
@@ -246,9 +245,9 @@ def soft_guess_nll(
     ignore: Tensor | None = None,
     reduction: Reduction = "none",
 ) -> Tensor:
-    """`soft_pseudo_nll` with the probabilities, conditioned if so refined, that another network's logits stand for.
+    """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` says so.
 
-    They are made twice, in the forward and in the backward pass, rather than kept.
+    They are computed in both the forward and the backward pass rather than stored.
     """
     _check_rows(logits_nc, rows, evidence)
     check_shapes(logits_nc, guess_logits_nc)

@@ -17,7 +17,7 @@ def condition(logits_nc: Tensor, evidence_nc: Tensor) -> Tensor:
     """
     check_shapes(logits_nc, evidence_nc)
     possible = in_full(logits_nc).masked_fill(evidence_nc == -torch.inf, -torch.inf)
-    # Relative to the likeliest possible class: a share of 0.7 would vanish when added to a logit of 1e4.
+    # Relative to the likeliest possible class: log 0.7 would be rounded away when added to a logit of 1e4.
     return torch.softmax(possible - possible.amax(dim=1, keepdim=True) + evidence_nc, dim=1)
 
 
@@ -36,10 +36,10 @@ ROUNDS = 50
 
 
 def balancing_bias(logits_nc: Tensor, evidence_nc: Tensor, frequencies_c: Tensor) -> Tensor:
-    """What to add to the logits of each class so that, given the labels, every class is guessed as often as it should.
+    """Bias to add to the logits so that, given the labels, every class is predicted at its expected frequency.
 
-    How often it should be: each sample is any class that its label allows, in proportion to `frequencies_c`, those of
-    the new samples. The bias is found by Sinkhorn's iteration: guess, compare with what is expected, correct.
+    A sample is expected to be any class that its label allows, in proportion to `frequencies_c`, the class frequencies
+    of the new samples. Found by Sinkhorn's iteration: predict, compare with the expectation, correct.
 
     >>> logits = torch.tensor([[2.0, 1.0], [1.5, 1.0]])
     >>> bias = balancing_bias(logits, torch.zeros(2, 2), torch.tensor([5.0, 5.0]))

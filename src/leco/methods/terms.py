@@ -1,6 +1,6 @@
 """A method as a sum of small terms over shared forward passes.
 
-A term says which logits it needs; `forward_once` runs every distinct network, part of the batch and view exactly once.
+A term lists the logits it needs; `forward_once` runs each distinct (network, part of the batch, view) exactly once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Labelled(Protocol):
 
     @property
     def labels(self) -> Mapping[str, Tensor]:
-        """Labels (n, ...) of every version that has some; -1 where one is missing."""
+        """Labels (n, ...) of every version that has any; -1 where one is missing."""
         ...
 
 
@@ -65,20 +65,20 @@ class Step(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Mean:
-    """A mean that is not divided yet: several processes add up both parts before they divide."""
+    """Numerator and denominator of a mean: several processes sum both before they divide."""
 
     total: Tensor
     count: Tensor
 
     @classmethod
     def over(cls, values: Tensor, counted: Tensor) -> "Mean":
-        """The mean of `values` over those `counted`; the others must be zero."""
+        """Mean of `values` over those `counted`; the others must be zero."""
         return cls(values.sum(), counted.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A term's loss, as means to be added up, and what it saw of its pseudo-labels."""
+    """A term's loss, as means to be summed, and statistics of its pseudo-labels."""
 
     means: Sequence[Mean]
     health: Mapping[str, Mean] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """What a step amounts to: the loss to differentiate, its terms, and the health of its pseudo-labels."""
+    """The loss of a step, the value of each term, and the health of the pseudo-labels."""
 
     loss: Tensor
     terms: dict[str, float]
@@ -109,7 +109,7 @@ TERMS: Registry[TermBuilder] = Registry("term")
 def register_term(
     name: str, kind: Kind, *, needs_teacher: bool = False, needs_old_heads: bool = False
 ) -> Callable[[TermBuilder], TermBuilder]:
-    """Register a loss for coarse labels, or one for pseudo-labels of history, under a name that methods may use."""
+    """Register a loss for coarse labels, or for pseudo-labels of history, under a name for use in methods."""
     declare(name, kind, needs_teacher=needs_teacher, needs_old_heads=needs_old_heads)
     return TERMS.register(name)
 
@@ -117,16 +117,16 @@ def register_term(
 def terms(
     method: Method, pseudo_labels: PseudoLabelSettings | None = None, history: HistorySettings | None = None
 ) -> tuple[Term, ...]:
-    """The summands of a method, all with weight one (section 5.3 of the paper)."""
+    """Terms of a method, all with weight one (section 5.3 of the paper)."""
     settings = (pseudo_labels or PseudoLabelSettings(), history or HistorySettings())
     names = [method.coarse] * (method.coarse != "ce") + [method.pseudo] * (method.pseudo != "none")
     return (Term("ce", (NEW,), newest_labels), *(TERMS[name](method, *settings) for name in names))
 
 
 def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lambda parts: parts) -> Combined:
-    """Add up the losses of all terms; `add_up` adds totals and counts of several processes, where there are some.
+    """Sum the losses of all terms; `add_up` sums totals and counts over processes, if there are several.
 
-    Every mean is divided by the count of all processes, so their gradients add up to those of one that sees it all.
+    Every mean is divided by the count of all processes, so that gradients sum to those of a single process.
     """
     means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
     parts = torch.stack([torch.stack((mean.total.detach().double(), mean.count.double())) for mean in means])
@@ -153,8 +153,8 @@ def forward_once(
 ) -> dict[Request, Logits]:
     """Run every distinct request of the terms once; `views` holds inputs by (part, view). A teacher gets no gradient.
 
-    Requests for a part that the batch does not have (no history in the first period) are left out. New samples and
-    history are forwarded separately, so BatchNorm normalises each by its own statistics (decision 10).
+    Requests for a part that the batch lacks (history in the first period) are skipped. New samples and history are
+    forwarded separately, so that BatchNorm normalises each by its own statistics (decision 10).
     """
     wanted = dict.fromkeys(request for term in summands for request in term.needs)
     outputs: dict[Request, Logits] = {}
@@ -173,7 +173,7 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
 
 
 def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
-    """L_LPL, eq. 7: for every earlier version, all samples that have a label there, the new ones by implication."""
+    """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [
         [(logits, evidence.ids(labels, v.name)) for logits, labels in _given(outputs, step, newest, v.name, on_new)]
@@ -184,7 +184,7 @@ def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: boo
 
 
 def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
-    """L_Joint, eq. 6: the same samples, each earlier version through a head of its own."""
+    """L_Joint, eq. 6: the same samples, with a separate head for each earlier version."""
     means = []
     for version in evidence.ontology.versions[:-1]:
         given = _given(outputs, step, version.name, version.name, on_new)
@@ -207,9 +207,9 @@ def _old_heads_term(_: Method, __: PseudoLabelSettings, history: HistorySettings
 @register_term("pl", "pseudo")
 @register_term("fixmatch", "pseudo")
 def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySettings) -> Term:
-    """L_SSL, eq. 2 to 5, refined as section 6.2 says; only history has pseudo-labels.
+    """L_SSL, eq. 2 to 5, refined as in section 6.2; only history has pseudo-labels.
 
-    Their health: the share that is kept, and the share that agrees with the old label before any refinement.
+    Their health is the share that is kept, and the share that agrees with the old label before any refinement.
     """
     source = {
         "st-hard": Request("teacher", "history", "strong"),
@@ -243,9 +243,9 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
 
 
 def guessable(rows: Tensor) -> Tensor:
-    """Which samples get a pseudo-label: all, but no void pixels, or pixels outside an image.
+    """Mask of the samples that get a pseudo-label: all, except void pixels and pixels outside an image.
 
-    An image without any label is not void, but unlabelled.
+    An image without any label is unlabelled, not void.
     """
     labelled = rows != UNLABELLED
     if rows.dim() == 1:
@@ -267,19 +267,19 @@ def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) 
 
 
 def _add(means: Sequence[Mean]) -> Mean:
-    """The mean over several sets of samples together."""
+    """Pool means over several sets of samples."""
     return Mean(sum(m.total for m in means), sum(m.count for m in means))  # type: ignore[arg-type]
 
 
 def auxiliary(version: str) -> str:
-    """The key of a version's auxiliary logits, where a network has some; no version can have this name."""
+    """Key of a version's auxiliary logits, for networks that have them; no version can have this name."""
     return f"{version}\nauxiliary"
 
 
 def auxiliary_outputs(outputs: Outputs) -> dict[Request, Logits]:
-    """The same outputs with a student's auxiliary logits in place of its final ones; empty if it has none.
+    """The outputs with a student's auxiliary logits in place of its final ones; empty if it has none.
 
-    Where the weak view of the student, or a teacher, makes pseudo-labels, its final logits still do.
+    Pseudo-labels still come from the final logits of the teacher or of the student's weak view.
     """
     found = {
         request: {version: logits[auxiliary(version)] for version in logits if auxiliary(version) in logits}

@@ -1,8 +1,8 @@
-"""What a sample may be: an image, a feature vector, an image with a label for every pixel; others can be registered."""
+"""Modalities: images, feature vectors, and images with a label for every pixel; others can be registered."""
 
 from leco.modalities.image import Images
-from leco.modalities.modality import MODALITIES, Modality, Normalise
+from leco.modalities.modality import MODALITIES, Modality, Normalise, register_modality
 from leco.modalities.segmentation import Segmentation
 from leco.modalities.vector import Vectors
 
-__all__ = ["MODALITIES", "Images", "Modality", "Normalise", "Segmentation", "Vectors"]
+__all__ = ["MODALITIES", "Images", "Modality", "Normalise", "Segmentation", "Vectors", "register_modality"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leco.data.images import SUFFIXES
 from leco.data.inputs import InputBatch, cut, image_batches
@@ -15,25 +15,28 @@ from leco.data.samples import Samples
 from leco.data.views.images import Normalisation
 from leco.data.views.sets import ViewSet, image_views
 from leco.errors import LecoError, first_line
-from leco.modalities.modality import MODALITIES, Modality, Normalise
+from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import build_backbone, cached_weights, check_backbone, input_statistics
 from leco.models.network import AnyNetwork, Network
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings, SegmentationSettings
 
-_MEASURED = 2_000  # images that statistics of channels are measured on
+_MEASURED = 2_000  # images for channel statistics
 
 
+@register_modality
 class Images(Modality):
     """Classification of images."""
 
     name = "classification"
+    data_kind = "images"
     suffixes = SUFFIXES
     purpose = "classifies images"
+    reuses_pixels = True
 
     def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:
-        """Middle squares of the images of a manifest."""
+        """Centre squares of the images of a manifest."""
         return lazy_samples(manifest, ontology, side)
 
     def views(self, samples: Samples, train: Tensor) -> ViewSet:
@@ -41,21 +44,25 @@ class Images(Modality):
         return image_views(int(samples.inputs.read(train[:1]).shape[-1]))
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """Centre and scale each channel as pretrained weights expect, or as the training images are spread."""
+        """Normalise each channel as the pretrained weights expect, or by the statistics of the training images."""
         if not network.pretrained:
-            return Normalisation(*_channel_statistics(samples, train[:_MEASURED]))
+            return Normalisation(*_measure_channels(samples, train[:_MEASURED]))
         mean, std = input_statistics(network.backbone)
         channels = samples.inputs.read(train[:1]).shape[1]
-        if channels != len(mean):  # timm makes the weights fit; statistics of grey images are those of all colours
+        if channels != len(mean):  # timm adapts the weights to grey images; their statistics are means over colours
             mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
         return Normalisation(mean, std)
+
+    def statistics(self, normalise: Normalise) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and standard deviation of each channel."""
+        return channel_statistics(normalise)
 
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
         """Centre and scale each channel."""
         return Normalisation(torch.tensor(mean), torch.tensor(std))
 
     def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """A resnet18, with pretrained weights if they are on this machine; nothing is fetched unasked."""
+        """A resnet18, with pretrained weights if they are on this machine; never downloads anything."""
         backbone = backbone or "resnet18"
         return {
             "network": {
@@ -70,7 +77,7 @@ class Images(Modality):
     def network(
         self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
     ) -> AnyNetwork:
-        """A backbone with a linear head for each version; one that cannot take such inputs is refused."""
+        """Build a backbone with a linear head for each version; refuse one that cannot take the inputs."""
         return build_network(backbone, shape, versions, pretrained)
 
     def check_backbone(self, name: str) -> None:
@@ -78,13 +85,8 @@ class Images(Modality):
         check_backbone(name)
 
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
-        """The middle of a square image, grey if the network takes one channel."""
+        """Crop the centre of a square image; convert it to grey if the network takes one channel."""
         return cut(inputs, shape)
-
-    def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
-        """Probabilities (n, c)."""
-        probs: Tensor = network(ready)[version].float().softmax(dim=1).cpu()
-        return probs
 
     def inputs(
         self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
@@ -94,11 +96,11 @@ class Images(Modality):
         return image_batches(arguments, shape, side, size=size, root=root)
 
     def bundled(self, raw_shape: Sequence[int], settings: SegmentationSettings) -> dict[str, int | None]:
-        """The side of the square that an image is scaled to."""
+        """Side of the square that an image is scaled to."""
         return {"side": max(raw_shape[1:]), "window": None}
 
     def check_bundle(self, fields: Mapping[str, Any]) -> None:
-        """Images have channels, a side, and statistics of each channel."""
+        """Check that images have channels, a side, and statistics of each channel."""
         check_image_bundle(self.name, fields)
         shape, side = fields["shape"], fields["side"]
         if fields["window"] is not None:
@@ -107,33 +109,39 @@ class Images(Modality):
             raise ValueError(f"{shape[1]} x {shape[2]} pixels cannot be cut out of {side} x {side}")
 
 
+def channel_statistics(normalise: Normalise) -> tuple[list[float], list[float]]:
+    """Return the mean and standard deviation of each channel that images are normalised by."""
+    assert isinstance(normalise, Normalisation)
+    return normalise.mean.tolist(), normalise.std.tolist()
+
+
 def check_image_bundle(name: str, fields: Mapping[str, Any]) -> None:
-    """Refuse a description of images whose shape, side and statistics do not fit together."""
+    """Refuse a description of images whose shape, side and statistics are inconsistent."""
     shape = fields["shape"]
     if len(shape) != 3:
-        raise ValueError(f"a model for {name} takes no inputs of the shape {shape}")
+        raise ValueError(f"a model for {name} cannot take inputs of shape {shape}")
     if fields["side"] is None or shape[0] not in (1, 3):
         raise ValueError("images need a `side`, and 1 or 3 channels")
     if len(fields["mean"]) != shape[0] or len(fields["std"]) != shape[0] or any(value <= 0 for value in fields["std"]):
-        raise ValueError(f"`mean` and positive `std` are needed for each of the {shape[0]} channels")
+        raise ValueError(f"`mean` and a positive `std` are needed for each of the {shape[0]} channels")
 
 
 def build_network(
     backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
 ) -> Network:
-    """A backbone with a linear head for each version, tried on one input."""
+    """Build a backbone with a linear head for each version, and try it on one input."""
     features = build_backbone(backbone, shape, pretrained)
     try:
         with torch.no_grad():
             features.eval()(torch.zeros(1, *shape))
-    except Exception as error:  # an assertion, a map that has become too small
+    except Exception as error:  # such as a failed assertion, or a feature map that became too small
         size = " x ".join(map(str, shape))
         problem = first_line(error)
-        raise LecoError(f"{backbone} does not take inputs of {size} ({problem}); choose another backbone") from None
+        raise LecoError(f"{backbone} cannot take inputs of {size} ({problem}); choose another backbone") from None
     return Network(features.train(), versions)
 
 
-def _channel_statistics(samples: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+def _measure_channels(samples: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the pixels, in [0, 1]; a few images at a time, as they may be large."""
     sums, squares, count = torch.zeros(1).double(), torch.zeros(1).double(), 0
     for ids in indices.split(32):  # type: ignore[no-untyped-call]
@@ -142,6 +150,3 @@ def _channel_statistics(samples: Samples, indices: Tensor) -> tuple[Tensor, Tens
         count += images.numel() // images.shape[1]
     mean = sums / count
     return mean.float(), (squares / count - mean.square()).clamp(min=1e-12).sqrt().float()
-
-
-MODALITIES.register(Images.name)(Images())

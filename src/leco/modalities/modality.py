@@ -1,13 +1,13 @@
-"""A modality: everything that depends on what a sample is.
+"""A modality: everything that depends on the kind of sample.
 
-A sample may be an image with one label, a feature vector, or an image with a label for every pixel; code that is not in
-this room asks the modality, and never which one it is.
+A sample may be an image with one label, a feature vector, or an image with a label for every pixel. Code outside this
+package calls the modality and never tests which one it is.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -31,36 +31,46 @@ class Modality(ABC):
     """How samples are read, viewed and normalised, which network fits, how predictions are made and scored."""
 
     name: ClassVar[str]  # as files spell it
+    data_kind: ClassVar[str] = ""  # of its manifests: images, features, masks, or any
     inputs_are: ClassVar[str] = "images"  # in messages
-    suffixes: ClassVar[tuple[str, ...]] = ()  # of files that hold a sample
-    metric: ClassVar[str] = "macc"  # models are chosen by it
-    unit: ClassVar[str] = "samples"  # that are counted when scoring
-    has_masks: ClassVar[bool] = False  # whether predictions are masks, and not one class a sample
+    suffixes: ClassVar[tuple[str, ...]] = ()  # of files that contain one sample
+    metric: ClassVar[str] = "macc"  # for model selection
+    unit: ClassVar[str] = "samples"  # counted by the metrics
+    has_masks: ClassVar[bool] = False  # whether predictions are masks rather than one class per sample
     fixed_shape: ClassVar[bool] = True  # whether a network takes inputs of one shape only
+    reuses_pixels: ClassVar[bool] = False  # whether `read` decodes images as the checks of a manifest do
     purpose: ClassVar[str] = ""  # "classifies images": for model cards
     example: ClassVar[str] = "images/"  # of inputs, in model cards
 
     # Data
 
+    def takes(self, data_kind: str) -> bool:
+        """Whether manifests of a kind may hold samples of this modality."""
+        return self.data_kind in ("", data_kind)
+
     @abstractmethod
     def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:
-        """The samples of a manifest, images scaled to `side`; files are read when asked for."""
+        """Samples of a manifest, images scaled to `side`; files are read on demand."""
 
     @abstractmethod
     def views(self, samples: Samples, train: Tensor) -> ViewSet:
-        """Weak, strong and evaluation views of a user's own samples; `train` are those to measure their spread by."""
+        """Weak, strong and evaluation views of own data; statistics are measured on the samples `train`."""
 
     @abstractmethod
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """Normalise inputs as the weights expect it, or by the statistics of the training samples."""
+        """Normalisation that the weights expect, or by the statistics of the training samples."""
+
+    def statistics(self, normalise: Normalise) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the mean and standard deviation that bundles keep to restore a normaliser; none by default."""
+        return (), ()
 
     @abstractmethod
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
-        """The normaliser of a bundle, from its statistics."""
+        """Return the normaliser of a bundle, from its statistics."""
 
     @abstractmethod
     def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """Settings for a user's own data, nested as in `experiment.yaml`; `backbone` is the one that was asked for."""
+        """Default settings for own data, nested as in `experiment.yaml`, for the requested `backbone`."""
 
     # Networks and training
 
@@ -68,21 +78,21 @@ class Modality(ABC):
     def network(
         self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
     ) -> AnyNetwork:
-        """Build a network for inputs of a shape, with a head for each of some versions."""
+        """Build a network for inputs of a shape, with a head for each version."""
 
     @abstractmethod
     def check_backbone(self, name: str) -> None:
         """Refuse a backbone that does not exist, whatever the inputs."""
 
-    def check(self, settings: Settings, shape: Sequence[int], classes: int) -> None:
+    def check(self, settings: Settings, shape: Sequence[int], classes: int) -> None:  # noqa: B027 (optional)
         """Refuse settings that do not fit the inputs."""
 
     def crop(self, settings: SegmentationSettings) -> Crop | None:
-        """A random crop of samples along with their labels, if training takes one."""
+        """Random crop of samples along with their labels, if training uses one."""
         return None
 
     def training_views(self, views: ViewSet, method: Method) -> ViewSet:
-        """The views that a method trains on."""
+        """Views that a method trains on."""
         return views
 
     # Predictions
@@ -92,18 +102,19 @@ class Modality(ABC):
         return 512
 
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
-        """Samples as `read` gives them, cut to what a bundle's network takes."""
+        """Crop samples as returned by `read` to the input of a bundle's network."""
         return inputs
 
-    @abstractmethod
     def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
         """Probabilities (n, c, ...) of a version's classes for normalised inputs; `sizes` are those before padding."""
+        probs: Tensor = network(ready)[version].float().softmax(dim=1).cpu()
+        return probs
 
     @abstractmethod
     def inputs(
         self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
     ) -> Iterator[InputBatch]:
-        """Read files, folders, patterns and manifests that a user names, `size` samples at a time."""
+        """Read the files, folders, patterns and manifests in `arguments`, `size` samples at a time."""
 
     # Bundles
 
@@ -111,20 +122,25 @@ class Modality(ABC):
         """The fields `side` and `window` of a bundle's description."""
         return {"side": None, "window": None}
 
-    def check_bundle(self, fields: Mapping[str, Any]) -> None:
-        """Raise ValueError where the shape, side and window of a bundle's description do not fit together."""
-        if len(fields["shape"]) != 1:
-            raise ValueError(f"a model for {self.name} takes no inputs of the shape {fields['shape']}")
-        if fields["side"] is not None or fields["window"] is not None or fields["mean"] or fields["std"]:
-            raise ValueError(f"a model for {self.name} has no `side`, `window`, `mean` or `std`")
+    def check_bundle(self, fields: Mapping[str, Any]) -> None:  # noqa: B027 (optional)
+        """Raise ValueError where `shape`, `side`, `window`, `mean` and `std` of a bundle do not fit together."""
 
 
 MODALITIES: Registry[Modality] = Registry("modality")
+_Kind = TypeVar("_Kind", bound=type[Modality])
+
+
+def register_modality(kind: _Kind) -> _Kind:
+    """Register a modality under its name: a class decorator."""
+    MODALITIES.register(kind.name)(kind())
+    return kind
 
 
 def refuse(settings: Settings, name: str) -> None:
-    """Refuse settings that only make sense where a sample has one label."""
+    """Refuse settings that require one label per sample."""
     if settings.pseudo_labels.balance:
         raise LecoError(f"training.pseudo_labels.balance: is for classification, not {name}; set it to false")
     if settings.finish.head != "trained":
-        raise LecoError(f"training.finish.head: {settings.finish.head} heads are for classification, not {name}")
+        raise LecoError(
+            f"training.finish.head: {settings.finish.head} heads are for classification, not {name}; set it to trained"
+        )

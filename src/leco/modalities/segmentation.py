@@ -21,8 +21,8 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.data.views.sets import ViewSet, segmentation_views
 from leco.errors import LecoError
 from leco.methods.method import Method
-from leco.modalities.image import check_image_bundle
-from leco.modalities.modality import MODALITIES, Modality, Normalise, refuse
+from leco.modalities.image import channel_statistics, check_image_bundle
+from leco.modalities.modality import Modality, Normalise, refuse, register_modality
 from leco.models.backbones import check_known
 from leco.models.dense.network import build_segmenter
 from leco.models.dense.sliding_window import sliding_window
@@ -31,40 +31,47 @@ from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings, SegmentationSettings, Settings, merge
 
-_SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger one must fit its images
+_SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger window must not exceed its images
 _MOST_WINDOWS = 40  # along an edge
-_MOST_ANSWERS = 2**30  # probabilities of one image
+_MOST_PROBABILITIES = 2**30  # of one image
 
 
+@register_modality
 class Segmentation(Modality):
     """Semantic segmentation."""
 
     name = "segmentation"
+    data_kind = "masks"
     suffixes = SUFFIXES
     metric = "miou"
     unit = "pixels"
     has_masks = True
     fixed_shape = False
     purpose = "labels every pixel of images"
+    reuses_pixels = True
 
     def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:
         """Images and masks of a manifest, padded to squares."""
         return lazy_samples(manifest, ontology, side)
 
     def views(self, samples: Samples, train: Tensor) -> ViewSet:
-        """Crops, which are made before."""
+        """Identity views: crops are made when samples are read."""
         return segmentation_views()
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """ImageNet's statistics, as HRNet has it, with or without its weights."""
+        """ImageNet's statistics, as in HRNet, with or without pretrained weights."""
         return Normalisation(torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD))
+
+    def statistics(self, normalise: Normalise) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and standard deviation of each channel."""
+        return channel_statistics(normalise)
 
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
         """Centre and scale each channel."""
         return Normalisation(torch.tensor(mean), torch.tensor(std))
 
     def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """The small network, with crops of the size that the images have."""
+        """The small network, with crops of the size of the images."""
         side = {"crop": image_size, "base_size": image_size, "window": image_size}
         return merge(TINY, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
 
@@ -80,7 +87,7 @@ class Segmentation(Modality):
             check_known(name, ["tiny"])
 
     def check(self, settings: Settings, shape: Sequence[int], classes: int) -> None:
-        """Refuse windows that do not fit, and settings for samples with one label."""
+        """Refuse windows that do not fit the images, and settings that require one label per sample."""
         refuse(settings, self.name)
         try:
             check_window(max(shape[1:]), settings.segmentation.window, classes)
@@ -88,19 +95,19 @@ class Segmentation(Modality):
             raise LecoError(f"training.segmentation.window: {error}") from None
 
     def crop(self, settings: SegmentationSettings) -> Crop | None:
-        """A random part of the scaled image and its mask."""
+        """Random crop of the scaled image and its mask."""
         return JointCrop(settings.base_size, settings.crop, settings.scale)
 
     def training_views(self, views: ViewSet, method: Method) -> ViewSet:
-        """FixMatch needs something that tells the strong view from the weak one."""
+        """Add photometric changes to the strong view for FixMatch, whose strong and weak views must differ."""
         return replace(views, strong=photometric) if method.pseudo == "fixmatch" else views
 
     def evaluation_batch(self, samples: Samples) -> int:
-        """Images that were padded are evaluated one at a time, without their padding."""
+        """One if images were padded, since they are evaluated without their padding."""
         return 8 if samples.sizes is None else 1
 
     def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
-        """Probabilities (n, c, h, w); the windows of inference overlap by a third."""
+        """Probabilities (n, c, h, w) from sliding windows that overlap by a third."""
         stride = 2 * window // 3
         if sizes is None or not len(ready):
             return sliding_window(network, ready, version, window, stride)
@@ -111,15 +118,15 @@ class Segmentation(Modality):
     def inputs(
         self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
     ) -> Iterator[InputBatch]:
-        """Masks are written one at a time: see `model.masks`."""
+        """Raise: masks are predicted one at a time by `model.masks`."""
         raise LecoError("a model for segmentation predicts masks: pass a folder to write them to")
 
     def bundled(self, raw_shape: Sequence[int], settings: SegmentationSettings) -> dict[str, int | None]:
-        """The length of an image's longer edge, and the windows that are taken of it."""
+        """Length of an image's longer edge, and side of the sliding windows."""
         return {"side": max(raw_shape[1:]), "window": settings.window}
 
     def check_bundle(self, fields: Mapping[str, Any]) -> None:
-        """Images have channels, a side, statistics of each channel, and a window that fits."""
+        """Check that images have channels, a side, statistics of each channel, and a window that fits."""
         check_image_bundle(self.name, fields)
         shape, side, window = (fields[name] for name in ("shape", "side", "window"))
         if max(shape[1:]) != side:
@@ -133,8 +140,5 @@ def check_window(side: int, window: int, classes: int = 1) -> None:
     """Raise ValueError for windows that would take minutes or gigabytes for images whose longer edge is `side`."""
     if not max(_SMALLEST_WINDOW, side / _MOST_WINDOWS) <= window <= max(_LARGE_WINDOW, 2 * side):
         raise ValueError(f"windows of {window} pixels are too small, or too large, for images of {side}")
-    if max(side, window) ** 2 * classes > _MOST_ANSWERS:
+    if max(side, window) ** 2 * classes > _MOST_PROBABILITIES:
         raise ValueError(f"{classes:,} classes are too many for windows of {window} pixels in images of {side}")
-
-
-MODALITIES.register(Segmentation.name)(Segmentation())

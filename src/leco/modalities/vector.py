@@ -1,10 +1,10 @@
 """Feature vectors with one label each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from leco.data.benchmarks.cub import LINEAR
 from leco.data.inputs import InputBatch, vector_batches
@@ -15,7 +15,7 @@ from leco.data.vectors import SUFFIXES
 from leco.data.views.features import unit_length
 from leco.data.views.sets import ViewSet, feature_views
 from leco.modalities.image import build_network
-from leco.modalities.modality import MODALITIES, Modality, Normalise
+from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import check_backbone
 from leco.models.network import AnyNetwork
 from leco.ontology.ontology import Ontology
@@ -23,10 +23,12 @@ from leco.ontology.version import Version
 from leco.settings import NetworkSettings
 
 
+@register_modality
 class Vectors(Modality):
-    """Classification of feature vectors, which a network made before."""
+    """Classification of precomputed feature vectors."""
 
     name = "features"
+    data_kind = "features"
     inputs_are = "feature vectors"
     suffixes = SUFFIXES
     purpose = "classifies feature vectors"
@@ -37,11 +39,11 @@ class Vectors(Modality):
         return lazy_samples(manifest, ontology, side)
 
     def views(self, samples: Samples, train: Tensor) -> ViewSet:
-        """Noise, measured by the spread of the training vectors."""
+        """Noise, scaled by the standard deviation of the training vectors."""
         return feature_views(samples.inputs.read(train).std(dim=0, correction=0))
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """Scale to length ten, so that a linear head need not grow large to be sure (docs/lab-book/log.md)."""
+        """Scale to length ten, so that a linear head can be confident without large weights (docs/lab-book/log.md)."""
         return unit_length
 
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
@@ -55,23 +57,22 @@ class Vectors(Modality):
     def network(
         self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
     ) -> AnyNetwork:
-        """A linear head, or one hidden layer, on the vectors."""
+        """Build a linear head, optionally with one hidden layer."""
         return build_network(backbone, shape, versions, pretrained)
 
     def check_backbone(self, name: str) -> None:
         """Refuse a name that does not exist."""
         check_backbone(name)
 
-    def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
-        """Probabilities (n, c)."""
-        probs: Tensor = network(ready)[version].float().softmax(dim=1).cpu()
-        return probs
-
     def inputs(
         self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
     ) -> Iterator[InputBatch]:
-        """Arrays, tables of numbers, or manifests that name them."""
+        """Read arrays, tables of numbers, or manifests that refer to them."""
         return vector_batches(arguments, shape[0], root)
 
-
-MODALITIES.register(Vectors.name)(Vectors())
+    def check_bundle(self, fields: Mapping[str, Any]) -> None:
+        """Vectors have one dimension, and need no statistics."""
+        if len(fields["shape"]) != 1:
+            raise ValueError(f"a model for {self.name} takes no inputs of the shape {fields['shape']}")
+        if fields["side"] is not None or fields["window"] is not None or fields["mean"] or fields["std"]:
+            raise ValueError(f"a model for {self.name} has no `side`, `window`, `mean` or `std`")

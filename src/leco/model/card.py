@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from leco.markdown import plain, table
 from leco.model.description import Description, Metrics
 from leco.ontology.ontology import Ontology
+from leco.text import escape_markdown as plain
+from leco.text import markdown_table as table
 
 _MOST_CLASSES = 100  # that are listed
 _WEAKEST = 5

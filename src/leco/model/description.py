@@ -2,13 +2,12 @@
 
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Record
 from leco.io import checked, read_json
 from leco.modalities import MODALITIES, Modality, Normalise
@@ -53,11 +52,6 @@ class Description(BaseModel):
     training: dict[str, Any] = {}  # the configuration of the stage
     modules: tuple[_Name, ...] = ()  # outside leco, which registered something that the model needs
     calibration: dict[str, Record] = {}  # by version
-
-    @field_validator("task")
-    @classmethod
-    def _known_modality(cls, task: str) -> str:
-        return task if task in MODALITIES else MODALITIES[task].name  # which raises
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
@@ -123,14 +117,20 @@ def read_description(folder: Path) -> Description:
     if type(number) is not int or number != FORMAT:  # JSON's true is Python's 1
         what = f"is a bundle of format {number!r}" if isinstance(number, int) else "is not the description of a bundle"
         raise LecoError(f"{path}: {what}; this leco reads format {FORMAT}")
-    modules = content.get("modules", [])
-    for module in modules if isinstance(modules, list) else []:
-        if module not in sys.modules:
-            raise LecoError(
-                f"{path}: the model needs the module {str(module)[:100]!r}, which registers its modality; "
-                "import it first, on the command line with --import"
-            )
+    _check_modality(content, path)
     return checked(Description, content, path, "is not the description of a bundle")
+
+
+def _check_modality(content: dict[str, Any], path: Path) -> None:
+    """Refuse a modality that is not registered, naming the module that would; nothing is imported because of a file."""
+    task, modules = content.get("task"), content.get("modules")
+    if not isinstance(task, str) or task in MODALITIES:
+        return
+    remedy = nearest(task, MODALITIES)
+    if isinstance(modules, list) and modules:
+        module = str(modules[0])[:100]
+        remedy = f", which the module {module!r} registers; import it first, on the command line with --import {module}"
+    raise LecoError(f"{path}: the model needs the modality {task[:100]!r}{remedy}")
 
 
 METRICS = "metrics.json"

@@ -1,19 +1,16 @@
-"""The scores of a model on a manifest, and its differences from another model."""
+"""The scores of a model on labelled samples, and its differences from another model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from leco.data.inputs import at_once
-from leco.data.manifest.decode import MaskRule, Picture, inspect_pictures
-from leco.data.manifest.manifest import Manifest
-from leco.data.vectors import inspect_features
-from leco.dataset import ManifestDataset
+from leco.data.samples import Samples
+from leco.dataset import Dataset
 from leco.errors import LecoError
 from leco.evaluation.compare import Difference, Overall, compare
 from leco.evaluation.evaluate import Candidate, Judged, judge
@@ -51,16 +48,13 @@ class Evaluation:
         return f"Evaluation({self.metric}; {found})"
 
 
-def evaluated(models: Sequence["Model"], data: ManifestDataset, split: str) -> Evaluation:
+def evaluated(models: Sequence["Model"], data: Dataset, split: str) -> Evaluation:
     """Score one model, or compare two, on the samples of a split."""
-    modality, manifest = data.modality, data.unchecked()
-    labelled = sum(manifest.labelled().values(), np.zeros(len(manifest), dtype=bool))
-    chosen = torch.from_numpy(np.flatnonzero(((manifest.split == split) | (split == "all")) & labelled))
-    if not len(chosen):
-        splits = ", ".join(sorted(set(manifest.split[labelled].tolist())))
-        raise LecoError(f"{data.path}: no sample of the split {split} has a label; choose from: {splits}, all")
-    _check_masks(manifest, data.ontology, chosen.tolist())
-    candidates = [_candidate(model, data, manifest, chosen.tolist()) for model in models]
+    modality = data.modality
+    candidates, chosen = [], torch.empty(0, dtype=torch.int64)
+    for model in models:
+        samples, chosen = data.labelled(split, model.description.shape, model.description.side)
+        candidates.append(_candidate(model, samples))
     size = 1 if modality.has_masks else min(at_once(model.description.shape, 64) for model in models)
     judged: Judged | None = None
     with progress_bar("evaluating") as tick:
@@ -80,35 +74,19 @@ def evaluated(models: Sequence["Model"], data: ManifestDataset, split: str) -> E
             versions[name] = VersionEvaluation(mine, other, whole, tuple(classes))
     if not versions:
         known = ", ".join(models[0].versions)
-        raise LecoError(f"{data.path}: no sample of the split {split} has a label of {known}, which the model predicts")
+        raise LecoError(f"{data.name}: no sample of the split {split} has a label of {known}, which the model predicts")
     return Evaluation(modality.metric, versions)
 
 
-def _candidate(model: "Model", data: ManifestDataset, manifest: Manifest, chosen: Sequence[int]) -> Candidate:
+def _candidate(model: "Model", samples: Samples) -> Candidate:
     """A model, and the samples at the size that it sees them in."""
     known = model.description
-    if manifest.kind == "features":
-        names = [manifest.inputs[index] for index in chosen]
-        for name, fault in inspect_features(manifest.root, names, lambda *_: None, known.shape[0]).items():
-            raise LecoError(f"{manifest.root / name}: {fault.message}")
-    samples = data.modality.read(manifest, data.ontology, known.side or 0)
 
     def predict(inputs: Tensor, ids: Tensor) -> Tensor:
         sizes = None if samples.sizes is None else samples.sizes.read(ids)
         return model.probs(known.modality.prepare(inputs, known.shape), sizes)
 
     return Candidate(model.ontology, samples, predict)
-
-
-def _check_masks(manifest: Manifest, ontology: Ontology, chosen: Sequence[int]) -> None:
-    """Refuse masks with values that are no classes, or of another size than their image."""
-    rules = {version: MaskRule.of(ontology, version) for version in manifest.masks}
-    pictures = [
-        Picture(manifest.inputs[index], tuple((masks[index], v) for v, masks in manifest.masks.items() if masks[index]))
-        for index in (chosen if rules else ())
-    ]
-    for _, file, _, fault in inspect_pictures(manifest.root, pictures, rules):
-        raise LecoError(f"{manifest.root / file}: {fault.message}")
 
 
 def longest_ontology(models: Sequence["Model"], given: Ontology | str | Path | None) -> Ontology:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data.inputs import InputBatch, array_batches
-from leco.dataset import Dataset, ManifestDataset
+from leco.dataset import Dataset
 from leco.devices import make_fabric
 from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Reliability
@@ -211,9 +211,9 @@ class Model:
     ) -> Evaluation:
         """Score the model on labelled samples, at every version that they have labels of; or compare two models.
 
-        `data` is a dataset made from a manifest, folders or a table, or the path of a manifest. Of a manifest,
-        `ontology` is needed if its labels are of newer versions than the models', and `root` is the folder that its
-        paths are relative to, its own by default. `split` is `train`, `val`, `test` or `all`.
+        `data` is a dataset, or the path of a manifest, whose paths are relative to `root` or else to its folder, and
+        whose labels may be of newer versions than the models' if an `ontology` is given. `split` is `train`, `val`,
+        `test` or `all`.
         """
         if split not in SPLITS:
             raise LecoError(f"split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
@@ -222,14 +222,14 @@ class Model:
         models = [self] if against is None else [self, against]
         check_comparable(self, against or self)
         if not isinstance(data, Dataset):
-            data = Dataset.from_manifest(data, longest_ontology(models, ontology), root=root)
-        if not isinstance(data, ManifestDataset):
-            raise LecoError("evaluate: pass a manifest, or a dataset made from one, folders or a table")
+            own = Dataset.from_manifest(data, longest_ontology(models, ontology), root=root)
+            takes_it = self.description.modality.takes(own.table.data_kind)
+            data = own.with_modality(self.description.task) if takes_it else own
         for model in models:
             require_same(model.ontology, data.ontology, "the ontology of the labels", str(model))
         if data.modality is not self.description.modality:
             raise LecoError(
-                f"{data.path}: is for {data.modality.name}, but {self} is a model for {self.description.task}"
+                f"{data.name}: is for {data.modality.name}, but {self} is a model for {self.description.task}"
             )
         return evaluated(models, data, split)
 

@@ -26,7 +26,7 @@ class Served(nn.Module):
     def __init__(self, network: nn.Module, description: Description, ontology: Ontology) -> None:
         super().__init__()
         self.network, self.newest = network, description.newest
-        self.normalise = None if description.mean else description.normaliser()
+        self.normalise = None if len(description.shape) == 3 else description.normaliser()
         self.mean: Tensor
         self.factor: Tensor
         self.register_buffer("mean", torch.tensor(description.mean).view(-1, 1, 1))

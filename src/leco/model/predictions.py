@@ -79,8 +79,10 @@ class Predictions:
 
     def to_pandas(self) -> Any:
         """Return a pandas data frame with the columns of `to_dict`."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ImportError:
+            raise LecoError("to_pandas needs pandas; install it with: pip install pandas") from None
         return pd.DataFrame(self.to_dict())
 
     def to_polars(self) -> Any:

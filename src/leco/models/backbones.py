@@ -1,4 +1,4 @@
-"""Backbones by name: `wrn-28-2`, `linear`, `roots` and `mlp` for feature vectors, or anything timm has."""
+"""Backbones by name: `wrn-28-2`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
 
 import math
 import re
@@ -16,12 +16,12 @@ from leco.models.wide_resnet import WideResNet
 _WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})")
 HEAD_ALONE = ("linear", "roots")  # nothing else is trained
 _VECTORS = (*HEAD_ALONE, "mlp")
-_OTHERS = ("wrn-28-2", *_VECTORS)  # than timm's
+_OTHERS = ("wrn-28-2", *_VECTORS)  # names that are not timm's
 _HIDDEN = 512
 
 
 class Features(nn.Module):
-    """Inputs as one vector, as it is (`linear`: the head alone is trained), its roots, or one hidden layer (`mlp`)."""
+    """Flattened inputs: unchanged (`linear`), signed square roots (`roots`), or through a hidden layer (`mlp`)."""
 
     def __init__(self, name: str, num_inputs: int) -> None:
         super().__init__()
@@ -39,9 +39,9 @@ class Features(nn.Module):
 
 
 class Roots(nn.Module):
-    """The square root of every number, with its sign, scaled so that each vector keeps its length.
+    """Signed square root of every number, scaled so that each vector keeps its length.
 
-    Features of networks are skewed: a few large ones drown the others.
+    Network features are skewed: a few large values dominate the others.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,12 +51,12 @@ class Roots(nn.Module):
 
 
 def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) -> nn.Module:
-    """Make a backbone for inputs of a shape: (channels, height, width), or (dimensions,) of feature vectors.
+    """Build a backbone for inputs of a shape: (channels, height, width), or (dimensions,) for feature vectors.
 
-    `pretrained` weights are timm's, fetched (or found in its cache) only when asked for.
+    `pretrained` weights are timm's, downloaded (or taken from its cache) only on request.
     """
     if pretrained and (name in _VECTORS or _WRN.fullmatch(name)):
-        raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
+        raise LecoError(f"{name} has no pretrained weights; choose a timm model, such as resnet50")
     check_backbone(name)
     if name in _VECTORS:
         return Features(name, math.prod(shape))
@@ -84,19 +84,19 @@ def input_statistics(name: str) -> tuple[Tensor, Tensor]:
 
     config = timm.get_pretrained_cfg(name)
     if config is None:
-        raise LecoError(f"there are no pretrained weights of {name}; choose a timm model, such as resnet50")
+        raise LecoError(f"{name} has no pretrained weights; choose a timm model, such as resnet50")
     return torch.tensor(config.mean), torch.tensor(config.std)
 
 
 def has_weights(name: str) -> bool:
-    """Whether there are pretrained weights of a model, here or elsewhere."""
+    """Whether timm has pretrained weights of a model, on this machine or for download."""
     import timm
 
     return bool(timm.is_model(name) and timm.is_model_pretrained(name))
 
 
 def cached_weights(name: str) -> Path | None:
-    """The pretrained weights of a timm model, if they are on this machine already; nothing is fetched to find out."""
+    """Path of a timm model's pretrained weights if they are on this machine; never accesses the network."""
     import timm
     from huggingface_hub import try_to_load_from_cache
 
@@ -108,7 +108,7 @@ def cached_weights(name: str) -> Path | None:
 
 
 def check_known(name: str, others: Sequence[str] = ()) -> None:
-    """Refuse a name that timm does not know; `others` would have been right, too."""
+    """Refuse a name that timm does not know; `others` are further valid names to suggest."""
     import timm
 
     if not timm.is_model(name):
@@ -116,18 +116,18 @@ def check_known(name: str, others: Sequence[str] = ()) -> None:
 
 
 def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **options: Any) -> nn.Module:
-    """Make a model of timm's; `others` are names that would have been right, too (for the error message)."""
+    """Build a timm model; `others` are further valid names, which the error message suggests."""
     import timm
 
     check_known(name, others)
-    if pretrained and (there := cached_weights(name)):
-        options["pretrained_cfg_overlay"] = {"file": str(there)}  # else timm asks the hub for newer ones
+    if pretrained and (cached := cached_weights(name)):
+        options["pretrained_cfg_overlay"] = {"file": str(cached)}  # otherwise timm asks the hub for newer ones
     try:
         model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
     except Exception as error:  # whatever the hub, the network or the file system raises
         if not pretrained:
-            raise LecoError(f"{name} cannot be made: {first_line(error)}") from None
+            raise LecoError(f"{name} cannot be built: {first_line(error)}") from None
         problem = first_line(error)
-        remedy = "check the network, or train without pretrained weights"
-        raise LecoError(f"the pretrained weights of {name} could not be had ({problem}); {remedy}") from None
+        remedy = "check the network connection, or train without pretrained weights"
+        raise LecoError(f"the pretrained weights of {name} cannot be loaded ({problem}); {remedy}") from None
     return model

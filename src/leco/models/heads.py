@@ -1,4 +1,4 @@
-"""Heads, and what a network takes over from the one of the previous period (section 4 of the paper)."""
+"""Heads, and the transfer of weights from the network of the previous period (section 4 of the paper)."""
 
 import copy
 
@@ -15,11 +15,11 @@ from leco.settings import Strategy
 def hand_over(
     previous: AnyNetwork, network: AnyNetwork, ontology: Ontology, strategy: Strategy, head_start: bool
 ) -> None:
-    """Prepare a new network in place.
+    """Initialise a new network, in place, from the previous one.
 
     `finetune` and `lp-ft` start from the features of the previous period (FinetunePrev), `freeze` keeps them fixed
-    (FreezePrev), `scratch` starts anew (TrainScratch). What a head has below its classifiers (OCR) is features, too.
-    With a `head_start`, each class begins as the class it came from, or as several of them: rows of the old head.
+    (FreezePrev), `scratch` keeps the new weights (TrainScratch). Layers of a head below its classifiers (OCR) count
+    as features. With a `head_start`, the row of each class starts from those of its parents in the old head.
     """
     if strategy == "scratch":
         return
@@ -27,7 +27,7 @@ def hand_over(
     old_heads = dict(zip(previous.versions, previous.heads, strict=True))
     last = previous.versions[-1]
     for version, head in zip(network.versions, network.heads, strict=True):
-        if version in old_heads:  # joint training: an old version's head goes on
+        if version in old_heads:  # joint training: an old version keeps its head
             head.load_state_dict(old_heads[version].state_dict())
             continue
         take_features(old_heads[last], head)
@@ -36,24 +36,24 @@ def hand_over(
 
 
 def classifiers(head: nn.Module) -> list[nn.Linear | nn.Conv2d]:
-    """The layers of a head that have a row per class."""
+    """Layers of a head that have a row per class."""
     match head:
         case OcrHead():
             return [head.classifier, head.auxiliary_classifier]
         case nn.Linear() | nn.Conv2d():
             return [head]
-    raise LecoError(f"classes cannot start from their parents in a {type(head).__name__}: it is no linear head")
+    raise LecoError(f"classes cannot start from their parents in a {type(head).__name__}: it is not a linear head")
 
 
 def with_own_heads(network: AnyNetwork) -> tuple[AnyNetwork, list[nn.Linear | nn.Conv2d]]:
-    """The network with copies of its heads, all else shared, and the newest of their classifiers, to be changed."""
+    """Return the network with copies of its heads, all else shared, and the classifiers of its newest head."""
     other = copy.copy(network)
     other._modules = {**network._modules, "heads": copy.deepcopy(network.heads)}
     return other, classifiers(other.heads[-1])
 
 
 def take_features(old_head: nn.Module, head: nn.Module) -> None:
-    """Copy what lies below a head's classifiers and knows no classes: nothing for a linear head."""
+    """Copy the layers below a head's classifiers, which do not depend on the classes; a linear head has none."""
     for name, part in head.named_children():
         if part not in classifiers(head):
             part.load_state_dict(old_head.get_submodule(name).state_dict())
@@ -61,14 +61,14 @@ def take_features(old_head: nn.Module, head: nn.Module) -> None:
 
 @torch.no_grad()
 def start_from_parents(old_head: nn.Module, head: nn.Module, ontology: Ontology, old: str, new: str) -> None:
-    """Copy rows of a head to the classes that came from them; brand-new classes keep their random start.
+    """Initialise classes with the rows of their parents; brand-new classes keep their random initialisation.
 
-    A class split off shares its parent's logit, less the logarithm of how many share it, so that the old
-    probabilities stay what they were. (Nearly so in an OCR head, where pixels attend to each sibling separately.)
-    A merged class should be as likely as its parents together. No row can be that for every input, and the mean of
-    their rows is not for any that is surely one of them: half of what sets it apart is lost. So what sets the parents
-    apart from the average class is added up, by their shares, of n parents n times; and log n, for inputs of which
-    nothing is known. n is k for k equal shares, and near 1 if one has nearly all (the exponential of their entropy).
+    A class split off gets its parent's logit minus the logarithm of the number of siblings, so that the old
+    probabilities are preserved (approximately in an OCR head, where pixels attend to each sibling separately).
+    A merged class should be as likely as its parents together. No row achieves that for every input, and the mean of
+    the parents' rows halves what distinguishes each of them from other classes. So the deviations of the parents from
+    the average class are averaged by their shares and multiplied by the effective number of parents n, the exponential
+    of the entropy of the shares; log n is added to the bias for inputs that no parent is distinctive for.
     """
     transition = ontology.transition(new, old)
     edges = transition.sparse.tocoo()

@@ -1,4 +1,4 @@
-"""Networks with a head per version: built, and loaded from files, in this one place."""
+"""Networks with a head per version, and loading their weights from files."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class AnyNetwork(nn.Module):
-    """A backbone and a head for each of some versions, the last of which is the one the network is for.
+    """A backbone and one head per version; the last version is the one the network is for.
 
-    Forward gives logits (n, c, ...) by version.
+    `forward` returns logits (n, c, ...) by version.
     """
 
     backbone: nn.Module
@@ -35,7 +35,7 @@ class Network(AnyNetwork):
         self.backbone = backbone
         self.versions = tuple(version.name for version in versions)
         features = int(backbone.num_features)  # type: ignore[arg-type]
-        # A list, since version names may hold dots, which a ModuleDict refuses.
+        # A list, since version names may contain dots, which ModuleDict refuses.
         self.heads = nn.ModuleList(nn.Linear(features, len(version)) for version in versions)
         for head in self.heads:
             assert isinstance(head, nn.Linear)
@@ -48,7 +48,7 @@ class Network(AnyNetwork):
         return {version: head(features) for version, head in zip(self.versions, self.heads, strict=True)}
 
     def on(self, backbone: nn.Module) -> "Network":
-        """Return a network that shares these heads, on another backbone."""
+        """Return a network with another backbone that shares these heads."""
         other = copy.copy(self)
         other._modules = {**self._modules, "backbone": backbone}
         return other
@@ -57,11 +57,11 @@ class Network(AnyNetwork):
 def load_network(path: Path, build: Callable[[], AnyNetwork], name: str, remedy: str = "") -> AnyNetwork:
     """Build a network and load its weights, ready to predict.
 
-    The tensors in the file are compared with those of the network before either takes any memory.
+    The tensors in the file are compared with those of the network before either is allocated.
     """
     stored = _stored_shapes(path, remedy)
     shapes: Shapes | None = None
-    with suppress(RuntimeError, LecoError), torch.device("meta"):  # some of timm's models look at their numbers
+    with suppress(RuntimeError, LecoError), torch.device("meta"):  # some timm models need real values to be built
         shapes = _shapes(build())
     if shapes is not None:
         _compare(path, stored, shapes, name, remedy)
@@ -78,9 +78,9 @@ def load_network(path: Path, build: Callable[[], AnyNetwork], name: str, remedy:
 
 
 def _stored_shapes(path: Path, remedy: str) -> Shapes:
-    """Names and shapes of the tensors in a file; a truncated file is refused."""
+    """Return the names and shapes of the tensors in a file; refuse a truncated file."""
     try:
-        with path.open("rb"):  # safetensors calls everything that it cannot open missing
+        with path.open("rb"):  # safetensors reports every file that it cannot open as missing
             pass
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror}{remedy}") from None

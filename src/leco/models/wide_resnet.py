@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.conv2 = nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False)
         same = channels_in == channels_out and stride == 1
         self.shortcut = nn.Identity() if same else nn.Conv2d(channels_in, channels_out, 1, stride, bias=False)
-        # In the first block of the network, the shortcut, too, sees the activated input.
+        # In the first block of the network, the shortcut also gets the activated input.
         self.activate_shortcut = activate_shortcut and not same
 
     def forward(self, x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class WideResNet(nn.Module):
 
     def __init__(self, depth: int, width: int, in_channels: int = 3) -> None:
         if depth < 10 or (depth - 4) % 6 or width < 1:
-            raise LecoError(f"wrn-{depth}-{width}: the depth must be 10, 16, 22, 28, …, the width at least 1")
+            raise LecoError(f"wrn-{depth}-{width}: the depth must be 10, 16, 22, 28, …, and the width at least 1")
         super().__init__()
         channels = [16, 16 * width, 32 * width, 64 * width]
         self.stem = nn.Conv2d(in_channels, channels[0], 3, padding=1, bias=False)

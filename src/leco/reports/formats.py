@@ -4,12 +4,12 @@ import csv
 import io
 from collections.abc import Iterable
 
-from leco import markdown as md
 from leco.errors import and_more
 from leco.reports.comparison import LEVEL, MARGIN
 from leco.reports.plans import PlannedClass
 from leco.reports.report import Entry, Finding, Part, Report, Table, entry
-from leco.text import GAP, interval, percent, plural
+from leco.text import GAP, escape_markdown, interval, markdown_table, percent, plural
+from leco.text import escape_markdown as escape
 
 LEGEND = (
     "Mean ± sample standard deviation over seeds; bold: the best, and what is less than one standard deviation (of the "
@@ -62,19 +62,23 @@ def paper_gain_text(finding: Finding) -> str:
 
 def to_markdown(report: Report) -> str:
     """Tables, conclusions and plans as Markdown; figures are in the HTML page only."""
-    lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {md.plain(str(report.runs))}.", ""]
+    lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {escape(str(report.runs))}.", ""]
     for part in report.parts:
-        lines += [f"## {md.plain(part.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in part.facts)]
-        lines += [f"- **{md.plain(remark)}**" for remark in part.section.remarks] + [""]
+        lines += [
+            f"## {escape(part.title)}",
+            "",
+            *(f"- {name}: {escape(text)}" for name, text in part.facts),
+        ]
+        lines += [f"- **{escape(remark)}**" for remark in part.section.remarks] + [""]
         for table in part.tables:
             grid = table.grid
-            lines += [f"**{md.plain(table.caption)}** {counts_text(table)}.", ""]
-            lines += [*md.table([*grid.labels, *grid.columns], len(grid.labels), _md_rows(table)), ""]
+            lines += [f"**{escape(table.caption)}** {counts_text(table)}.", ""]
+            lines += [*markdown_table([*grid.labels, *grid.columns], len(grid.labels), _md_rows(table)), ""]
         lines += [f"{LEGEND}.", ""] if part.tables else []
         if part.findings:
             rows = [
                 [
-                    md.plain(f.claim.text),
+                    escape(f.claim.text),
                     str(f.comparison),
                     str(f.comparison.count),
                     paper_gain_text(f),
@@ -82,19 +86,30 @@ def to_markdown(report: Report) -> str:
                 ]
                 for f in part.findings
             ]
-            lines += md.table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
+            lines += markdown_table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
             lines += ["", f"{TESTED}.", ""]
     for plan in report.plans:
-        lines += [f"## {md.plain(plan.title)}", "", *(f"- {name}: {md.plain(text)}" for name, text in plan.facts), ""]
+        lines += [
+            f"## {escape(plan.title)}",
+            "",
+            *(f"- {name}: {escape(text)}" for name, text in plan.facts),
+            "",
+        ]
         headings = ["class", "labelled", "+ new", "+ relabelled", "now, %", "expected, %", "90 % interval"]
-        lines += [*md.table(headings, 1, (_md_class(row) for row in plan.classes)), ""]
-    lines += [f"- left out: {md.plain(problem)}" for problem in problems_text(report)]
+        lines += [*markdown_table(headings, 1, (_md_class(row) for row in plan.classes)), ""]
+    lines += [f"- left out: {escape(problem)}" for problem in problems_text(report)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _md_class(row: PlannedClass) -> list[str]:
     counts = [str(row.labelled), f"{row.new:.1f}", f"{row.relabel:.1f}"]
-    return [md.plain(row.name), *counts, percent(row.accuracy), percent(row.expected), interval(row.low, row.high)]
+    return [
+        escape(row.name),
+        *counts,
+        percent(row.accuracy),
+        percent(row.expected),
+        interval(row.low, row.high),
+    ]
 
 
 def _md_rows(table: Table) -> Iterable[list[str]]:
@@ -106,7 +121,7 @@ def _md_rows(table: Table) -> Iterable[list[str]]:
                 continue
             score, notes = score_text(found), "; ".join(notes_on(found, table))
             texts.append((f"**{score}**" if found.best else score) + (f" ({notes})" if notes else ""))
-        yield [*map(md.plain, row.labels), *texts]
+        yield [*map(escape_markdown, row.labels), *texts]
 
 
 def to_latex(report: Report) -> str:

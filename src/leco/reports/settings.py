@@ -1,8 +1,10 @@
 """Settings of stored stages: those that all stages use, those that only some do, and those that are unusual."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from leco.errors import LecoError
 from leco.methods.method import Method
 from leco.settings import PARTS, STRATEGIES, Settings
 
@@ -41,7 +43,9 @@ def common_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def optional_settings(settings: Mapping[str, Any], method: str, strategy: str) -> dict[str, Any]:
     """The settings that only some methods and strategies use, of those that this one does."""
-    ignored = _ignored(Method.parse(method), strategy)
+    ignored: set[str] = set()
+    with suppress(LecoError):  # a term that is not registered here may use all settings
+        ignored = _ignored(Method.parse(method), strategy)
     return {name: settings[name] for name in _OPTIONAL if name in settings and name not in ignored}
 
 

@@ -1,1 +1,1 @@
-"""What turns terms into trained weights: schedules, averages, the hand-over between periods."""
+"""Training: the loop, optimisers and schedules, weight averaging, checkpoints, loggers."""

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, which is what is evaluated (appendix E of the paper)."""
+"""Exponential moving average of the weights, which is the model that is evaluated (appendix E of the paper)."""
 
 import copy
 
@@ -9,11 +9,11 @@ from leco.settings import AverageSettings
 
 
 class Average:
-    """A copy of a model whose weights follow it slowly.
+    """A copy of a model whose weights are the exponential moving average of the model's.
 
-    With a decay of 0.999, weights of the first steps would dominate a run of a few hundred; `warm_up` lets the decay
-    grow as (1 + k) / (10 + k) until it is reached. Buffers (BatchNorm's statistics) are copied, as FixMatch does, or
-    averaged, too (`norm`): those of the last few steps do not fit weights that are an average of many.
+    With a decay of 0.999, the initial weights would dominate a run of a few hundred steps; with `warm_up`, the decay
+    grows as (1 + k) / (10 + k) up to its final value. Buffers (BatchNorm's statistics) are copied, as in FixMatch, or
+    averaged as well (`norm`): statistics of the last few steps do not fit weights averaged over many.
     """
 
     def __init__(self, model: nn.Module, settings: AverageSettings) -> None:
@@ -21,13 +21,13 @@ class Average:
         self.settings = settings
 
     def decay_at(self, step: int) -> float:
-        """The share of the old average that step number `step` (from 0) keeps."""
+        """Decay at step number `step` (from 0)."""
         decay = self.settings.decay
         return min(decay, (1 + step) / (10 + step)) if self.settings.warm_up else decay
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Follow the model after one step."""
+        """Update the average after one training step."""
         ours, theirs = tuple(self.model.parameters()), tuple(p.detach() for p in model.parameters())
         share = 1 - self.decay_at(step)
         torch._foreach_lerp_(ours, theirs, share)

@@ -1,4 +1,4 @@
-"""Checkpoints that survive being killed while written: the last good one is always there.
+"""Checkpoints that survive a process killed while writing: the last complete one is always kept.
 
 Tensors are safetensors, the rest is JSON; nothing is pickled.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leco.io import write_bytes
 
-_NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that a broken one leaves the other
+_NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that one of them is always complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be read, and what is wrong with those that cannot."""
+    """Return the newest readable checkpoint, and a message for each unreadable one."""
     found: list[Checkpoint] = []
     problems: list[str] = []
     for name in _NAMES:
@@ -54,7 +54,7 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _step_of(path: Path) -> int:
-    """The step of a checkpoint, -1 where there is none that can be read."""
+    """Step of a checkpoint, or -1 if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(8)

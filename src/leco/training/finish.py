@@ -1,4 +1,4 @@
-"""Changes to a trained network before it is evaluated and kept: heads in closed form, logit adjustment, balance."""
+"""Changes to a trained network before it is evaluated and stored: closed-form heads, logit adjustment, balancing."""
 
 from collections.abc import Callable
 
@@ -20,32 +20,32 @@ _AT_ONCE = 4_096
 Head = tuple[Tensor, Tensor]  # weight (c, d) and bias (c,)
 FitHead = Callable[[Tensor, Tensor], Head]  # features (n, d) and evidence (n, c) of all samples -> a linear head
 HEADS: Registry[FitHead | None] = Registry("head")
-HEADS.register("trained", __name__)(None)  # the head that was trained stays
+HEADS.register("trained", __name__)(None)  # keeps the trained head
 HEADS.register("gaussian")(gaussian_head)
 
 
 def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
-    """(classes,): how many samples, or pixels, are labelled as each class."""
+    """Number of samples, or pixels, with each label: (classes,)."""
     counts = torch.zeros(classes + 1, dtype=torch.int64)
     at_once = 1 if labels.read(indices[:1]).ndim > 1 else _AT_ONCE  # maps may be large
     for part in indices.split(at_once):  # type: ignore[no-untyped-call]
-        given = labels.read(part).flatten().int().clamp(min=-1)  # what is below 0 is no class
+        given = labels.read(part).flatten().int().clamp(min=-1)  # negative: no label
         counts += torch.bincount(given + 1, minlength=classes + 1)
     return counts[1:]
 
 
 def log_frequencies(counts: Tensor) -> Tensor:
-    """How frequent each class is, 0 on average; one that never occurs counts as the rarest that does."""
+    """Log frequency of each class, with mean 0; a class that never occurs counts as the rarest that does."""
     logs = counts.clamp(min=int(counts[counts > 0].min())).log()
     return logs - logs.mean()
 
 
 @torch.no_grad()
 def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork:
-    """The network with `strength` times the log frequency of each class taken off its newest logits.
+    """Return the network with `strength` times the log class frequency subtracted from its newest logits.
 
-    At 1, every class is as likely beforehand as any other. All but the heads is shared with `network`, which stays as
-    it is.
+    A strength of 1 amounts to a uniform class prior. Everything but the heads is shared with `network`, which is not
+    modified.
     """
     other, (classifier, *_) = with_own_heads(network)
     assert classifier.bias is not None
@@ -55,9 +55,10 @@ def adjusted(network: AnyNetwork, counts: Tensor, strength: float) -> AnyNetwork
 
 @torch.no_grad()
 def balance_teacher(job: Job) -> None:
-    """Change the bias of the teacher's head so that it guesses every class on history as often as that should occur.
+    """Adjust the bias of the teacher's head so that it predicts every class on history at its expected frequency.
 
-    What a teacher has seen little of, it guesses rarely; within the classes that an old label allows, that need not be.
+    A teacher rarely predicts classes that it has seen little of; within the classes that an old label allows, this can
+    be corrected.
     """
     steps, teacher = job.steps, job.teacher
     if teacher is None or not len(steps.history.indices):
@@ -74,7 +75,7 @@ def balance_teacher(job: Job) -> None:
 
 @torch.no_grad()
 def fit_head(network: AnyNetwork, job: Job, fit: FitHead = gaussian_head) -> Head:
-    """Fit a head to the features of all samples; where the method uses history, old labels count, as evidence."""
+    """Fit a head to the features of all samples; if the method uses history, with old labels as evidence."""
     backbone, training = place(network.backbone, job.fabric.device), network.backbone.training
     backbone.eval()
     pools = (job.steps.new, job.steps.history)
@@ -88,7 +89,7 @@ def fit_head(network: AnyNetwork, job: Job, fit: FitHead = gaussian_head) -> Hea
 
 @torch.no_grad()
 def with_head(network: AnyNetwork, head: Head) -> AnyNetwork:
-    """The network with another newest head; all but the heads is shared with `network`, which stays as it is."""
+    """Return the network with another newest head; the backbone is shared with `network`, which is not modified."""
     other, (classifier, *_) = with_own_heads(network)
     assert classifier.bias is not None
     classifier.weight.copy_(head[0])

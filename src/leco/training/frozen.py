@@ -1,4 +1,4 @@
-"""FreezePrev on features: what a frozen backbone makes of a view is computed once, and not at every step."""
+"""FreezePrev on cached features: a frozen backbone computes each view once instead of at every step."""
 
 from dataclasses import dataclass, replace
 
@@ -19,32 +19,32 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """The features of a few views of each sample; a step draws one of them, as it would draw a view."""
+    """Cached features of a few views of each sample; a step draws one of them, as it would draw a view."""
 
-    place: Tensor  # (pool,) where a sample is in `features`
+    place: Tensor  # (pool,) index of a sample in `features`
     features: Tensor  # (samples, views, d)
 
     def __call__(self, _: Tensor, draws: Draws) -> Tensor:
-        """The features of a view of each sample."""
+        """Features of one view of each sample."""
         which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
         return self.features[self.place[draws.ids], which]
 
 
-def number_of_views(job: Job, features: int, draws_a_view: int) -> int:
-    """How many views of each sample a bank has; none if it would be too large, or would not save anything.
+def number_of_views(job: Job, features: int, draws_per_view: int) -> int:
+    """Number of cached views per sample; 0 if the bank would be too large, or would not save time.
 
-    Heads learn less of fewer views (docs/lab-book/log.md).
+    Heads learn less from fewer views (docs/lab-book/log.md).
     """
     samples = len(job.steps.new.indices) + len(job.steps.history.indices)
     drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)
     if drawn < 2 * samples:
         return 0
     fitting = _LARGEST // (sum(len(indices) for indices in drawn_in(job).values()) * features * 4)
-    return min(max(1, drawn // (samples * draws_a_view)), _MOST_VIEWS, fitting)
+    return min(max(1, drawn // (samples * draws_per_view)), _MOST_VIEWS, fitting)
 
 
 def drawn_in(job: Job) -> dict[str, Tensor]:
-    """The samples that are looked at in each view: FixMatch's weak one is of history alone."""
+    """Samples that are drawn in each view: FixMatch uses the weak one for history only."""
     parts = {"new": job.steps.new.indices, "history": job.steps.history.indices}
     wanted: dict[str, set[str]] = {}
     for request in (request for term in job.terms for request in term.needs):
@@ -52,11 +52,11 @@ def drawn_in(job: Job) -> dict[str, Tensor]:
     return {view: torch.cat([parts[part] for part in sorted(who)]).unique() for view, who in sorted(wanted.items())}  # type: ignore[no-untyped-call]
 
 
-def on_features(job: Job, network: AnyNetwork, draws_a_view: int) -> tuple[Job, Network] | None:
-    """The same training on a bank of features: the job, and a network whose heads are those of `network`.
+def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job, Network] | None:
+    """Return the same training on cached features: the job, and a network that shares the heads of `network`.
 
-    None where that cannot be: the backbone changes, or has nothing to compute, features are maps (segmentation), a
-    teacher has other features, or banks would be too large.
+    None if that is impossible: the backbone is trained or computes nothing, features are maps (segmentation), the
+    teacher has other features, or the banks would be too large.
     """
     if job.strategy != "freeze" or not isinstance(network, Network):
         return None
@@ -65,12 +65,12 @@ def on_features(job: Job, network: AnyNetwork, draws_a_view: int) -> tuple[Job, 
         return None
     if teacher is not None and not (isinstance(teacher, Network) and _equal(teacher.backbone, backbone)):
         return None
-    views = number_of_views(job, network.heads[0].in_features, draws_a_view)  # type: ignore[arg-type]
+    views = number_of_views(job, network.heads[0].in_features, draws_per_view)  # type: ignore[arg-type]
     if not views:
         return None
     place(backbone, job.fabric.device).eval()
     banks = {view: make_bank(job, backbone, view, indices, views) for view, indices in drawn_in(job).items()}
-    nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are not read any more
+    nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are no longer read
     banked = replace(
         job,
         steps=job.steps.on(replace(job.steps.samples, inputs=nothing)),
@@ -83,7 +83,7 @@ def on_features(job: Job, network: AnyNetwork, draws_a_view: int) -> tuple[Job, 
 
 @torch.no_grad()
 def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int) -> Bank:
-    """Compute the features of some views, those of the first steps, of some samples."""
+    """Compute the features of some samples, in the views of the first steps."""
     steps, device, view = job.steps, job.fabric.device, getattr(job.views, kind)
     found = []
     for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Loggers: where the metrics of a stage go besides the store's own `metrics.jsonl`."""
+"""Loggers: destinations for the metrics of a stage besides the store's own `metrics.jsonl`."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ Line = Mapping[str, Any]  # step, score (or None), learning_rate, and means by n
 
 
 class Logger(Protocol):
-    """Takes one line for every evaluation of a stage."""
+    """Receives one line per evaluation of a stage."""
 
     def write(self, line: Line) -> None:
         """Log one line."""
         ...
 
     def close(self) -> None:
-        """Called once, at the end."""
+        """Release resources; called once, at the end."""
         ...
 
 
@@ -29,12 +29,12 @@ LOGGERS: Registry[Callable[[Path, int], Logger]] = Registry("logger")  # folder 
 
 @LOGGERS.register("csv")
 class CsvLogger:
-    """Writes `metrics.csv`: one row for every number, so that any table program can pivot it."""
+    """Writes `metrics.csv` in long format: one row per number."""
 
     def __init__(self, folder: Path, step: int) -> None:
         path = folder / "metrics.csv"
         kept = []
-        if path.is_file():  # a killed run makes its last steps again
+        if path.is_file():  # a resumed run repeats the steps after its last checkpoint
             rows = list(csv.reader(path.read_text().splitlines()))[1:]
             kept = [row for row in rows if row and row[0].isdecimal() and int(row[0]) <= step]
         self._file = path.open("w", newline="")
@@ -59,7 +59,7 @@ class TensorBoardLogger:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise LecoError("the logger tensorboard needs: pip install 'leco[tensorboard]'") from None
+            raise LecoError("the logger tensorboard needs an extra package: pip install 'leco[tensorboard]'") from None
         self._writer = SummaryWriter(folder / "tensorboard", purge_step=step + 1)
 
     def write(self, line: Line) -> None:
@@ -81,7 +81,7 @@ def _values(line: Line) -> dict[str, float]:
 def logging_to(
     names: Sequence[str], folder: Path, step: int, say: Callable[[str], object]
 ) -> Iterator[Callable[[Line], None]]:
-    """Yield a function that hands lines to all loggers; one that fails is reported once and then left out."""
+    """Yield a function that passes lines to all loggers; one that fails is reported once and then disabled."""
     loggers: dict[str, Logger] = {}
 
     def attempt(name: str, call: Callable[[], object]) -> None:
@@ -89,7 +89,7 @@ def logging_to(
             call()
         except Exception as error:  # a logger must never stop a run
             loggers.pop(name, None)
-            say(f"the logger {name} failed and is left out: {first_line(error)}")
+            say(f"the logger {name} failed and is disabled: {first_line(error)}")
 
     def write(line: Line) -> None:
         for name, logger in list(loggers.items()):

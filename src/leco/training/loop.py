@@ -1,5 +1,6 @@
-"""One period's training, from first step to last, in any number of sittings."""
+"""Training of one period, from the first step to the last; resumable at any step."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from leco.data.batches import Pool, Step, Steps, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
 from leco.devices import make_fabric, place, seed_dropout, share_statistics
-from leco.errors import DivergedError
+from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
@@ -25,11 +26,12 @@ from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _AT_ONCE = 512  # samples
+_GROUP = "group "  # of parameters, in the names of what an optimiser keeps; parameters have no spaces in their names
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """All that a run needs. Its result is a function of this, and of the weights it starts from."""
+    """Everything a run needs. Its result is a function of this and of the initial weights."""
 
     steps: Steps
     terms: Sequence[Term]
@@ -45,20 +47,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Report:
-    """What one step tells whoever watches."""
+    """Progress after one step."""
 
     step: int
     losses: dict[str, float]
     learning_rate: float
     images_per_second: float
-    # Measured every so often, else empty: the score on validation (if there is one), and, since the last time, the
-    # means of all losses and of the pseudo-labels' health.
+    # Set at evaluation steps only: the validation score (if there is a validation set), and the means since the last
+    # evaluation of all losses and of the health of the pseudo-labels.
     score: float | None = None
     means: dict[str, float] = field(default_factory=dict)
 
 
 class Training:
-    """A network being trained: `run` goes on until the end; `checkpoint` and `resume` carry all of it over."""
+    """A network in training: `run` continues to the last step; `checkpoint` and `resume` save and restore its state."""
 
     def __init__(self, job: Job, network: AnyNetwork, validate: Callable[[nn.Module], float] | None) -> None:
         self.job, self.network, self.validate = job, network, validate
@@ -74,6 +76,7 @@ class Training:
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
         self.sums: dict[str, tuple[float, float]] = {}  # totals and counts since the last evaluation
+        self.means: dict[str, float] = {}  # of the last evaluation
         self.seconds, self.step_seconds, self.images = 0.0, 0.0, 0  # with and without evaluation
 
     def run(self) -> Iterator[Report]:
@@ -113,14 +116,14 @@ class Training:
             started = time.perf_counter()
 
     def _enter_step(self, rate: float) -> bool:
-        """Set what depends on the step alone, so that a resumed run cannot differ; tell if the backbone is frozen."""
+        """Set state that depends on the step, so that resuming changes nothing; return if the backbone is frozen."""
         job = self.job
-        # Dropout, where a backbone has it: other masks in every process.
+        # Dropout, if the backbone has it: different masks in every process.
         seed_dropout((job.seed * 1_000_003 + self.step) * job.fabric.world_size + job.fabric.global_rank)
         frozen = heads_only(job.strategy, self.step, job.settings.transfer.head_steps)
         self.network.train()
-        self.network.backbone.train(not frozen)  # frozen means BatchNorm's statistics, too
-        if not self.distributed:  # processes that work together must agree on gradients beforehand
+        self.network.backbone.train(not frozen)  # freezes BatchNorm's statistics, too
+        if not self.distributed:  # distributed processes must agree on gradients beforehand
             self.network.backbone.requires_grad_(not frozen)
         for group in self.state.param_groups:
             group["lr"] = rate
@@ -140,12 +143,12 @@ class Training:
             self.sums[name] = (before[0] + total, before[1] + count)
 
     def _means(self) -> dict[str, float]:
-        means = {name: total / count for name, (total, count) in self.sums.items() if count}
+        self.means = {name: total / count for name, (total, count) in self.sums.items() if count}
         self.sums = {}
-        return means
+        return self.means
 
     def _evaluate(self) -> float | None:
-        """Validate the average, and keep it if it is the best so far; without validation, the last one is."""
+        """Validate the average, and keep it if it is the best so far; without validation, keep the last one."""
         try:
             score = None if self.validate is None else self.validate(self.average.model)
         except DivergedError as problem:
@@ -156,49 +159,76 @@ class Training:
         return score
 
     def checkpoint(self) -> Checkpoint:
-        """Everything that the rest of the run depends on."""
+        """Return everything that the rest of the run depends on."""
         tensors: dict[str, Tensor] = {}
         for part, state in self._states().items():
             tensors |= {f"{part}/{name}": tensor for name, tensor in state.items()}
         score = self.best_score if math.isfinite(self.best_score) else None
-        notes = {"best_score": score, "best_step": self.best_step, "sums": self.sums}
-        spent = {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images}
-        return Checkpoint(self.step, tensors, notes | {"time": spent})
+        notes = {
+            **{"best_score": score, "best_step": self.best_step, "sums": self.sums, "means": self.means},
+            "time": {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images},
+            "optimiser": self._numbers(),
+        }
+        return Checkpoint(self.step, tensors, notes)
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint as if nothing had happened."""
+        """Restore a checkpoint; the run continues exactly as if it had not been interrupted."""
         self.network.load_state_dict(_part(checkpoint.tensors, "network"))
         self.average.model.load_state_dict(_part(checkpoint.tensors, "average"))
         self.best = _part(checkpoint.tensors, "best")
-        self._resume_optimiser(_part(checkpoint.tensors, "optimiser"))
+        self._resume_optimiser(_part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
         score = checkpoint.notes["best_score"]
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
         self.sums = {name: (total, count) for name, (total, count) in checkpoint.notes["sums"].items()}
+        self.means = checkpoint.notes["means"]
         spent = checkpoint.notes["time"]
         self.seconds, self.step_seconds, self.images = spent["seconds"], spent["step_seconds"], spent["images"]
 
-    def _resume_optimiser(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore the state of every parameter; what an optimiser keeps on the CPU (step counts) stays there."""
-        parameters = dict(self.network.named_parameters())
-        for place, tensor in tensors.items():
-            name, _, key = place.rpartition("/")
-            parameter = parameters[name]
-            like_parameter = tensor.shape == parameter.shape
-            self.state.state[parameter][key] = tensor.to(self.job.fabric.device) if like_parameter else tensor
-
-    def _states(self) -> dict[str, Mapping[str, Tensor]]:
-        optimiser = {
+    def _kept(self) -> dict[str, Any]:
+        """Everything that the optimiser keeps between two steps: of each parameter, and of each group of them."""
+        of_parameters = {
             f"{name}/{key}": value
             for name, parameter in self.network.named_parameters()
-            for key, value in self.state.state[parameter].items()
-            if isinstance(value, Tensor)
+            for key, value in self.state.state.get(parameter, {}).items()
         }
+        of_groups = {
+            f"{_GROUP}{number}/{key}": value
+            for number, group in enumerate(self.state.param_groups)
+            for key, value in group.items()
+            if key != "params"
+        }
+        return of_parameters | of_groups
+
+    def _numbers(self) -> dict[str, Any]:
+        """What the optimiser keeps besides tensors: numbers, flags, text, as far as JSON can hold it."""
+        found = {name: value for name, value in self._kept().items() if not isinstance(value, Tensor)}
+        try:
+            json.dumps(found)
+        except (TypeError, ValueError) as error:
+            raise LecoError(
+                f"the optimiser {self.job.settings.optimiser.name!r} cannot be saved: {error}; keep tensors and numbers"
+            ) from None
+        return found
+
+    def _resume_optimiser(self, kept: Mapping[str, Any]) -> None:
+        """Restore what the optimiser kept; as in torch, a step count stays on the CPU."""
+        parameters = dict(self.network.named_parameters())
+        for where, value in kept.items():
+            name, _, key = where.rpartition("/")
+            if name.startswith(_GROUP):
+                group = self.state.param_groups[int(name.removeprefix(_GROUP))]
+                group[key] = tuple(value) if isinstance(group.get(key), tuple) else value  # JSON has lists only
+                continue
+            moves = isinstance(value, Tensor) and key != "step"
+            self.state.state[parameters[name]][key] = value.to(self.job.fabric.device) if moves else value
+
+    def _states(self) -> dict[str, Mapping[str, Tensor]]:
         return {
             "network": self.network.state_dict(),
             "average": self.average.model.state_dict(),
             "best": self.best,
-            "optimiser": optimiser,
+            "optimiser": {name: value for name, value in self._kept().items() if isinstance(value, Tensor)},
         }
 
 
@@ -207,12 +237,12 @@ def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
 
 
 def heads_only(strategy: Strategy, step: int, head_steps: int) -> bool:
-    """Whether a step leaves the backbone alone; `lp-ft` does so for the first `head_steps`."""
+    """Whether a step trains the heads only; `lp-ft` does so for the first `head_steps`."""
     return strategy == "freeze" or (strategy == "lp-ft" and step < head_steps)
 
 
 def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor]:
-    """The views that the terms ask for, each made once, on the model's device."""
+    """Make the views that the terms need, each once, on the model's device."""
     parts = {"new": batch.new, "history": batch.history}
     wanted = dict.fromkeys((request.part, request.view) for term in job.terms for request in term.needs)
     made: dict[tuple[str, str], Tensor] = {}
@@ -225,7 +255,7 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
 
 
 def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
-    """All samples of a pool as networks take them, in the view that is evaluated, and the evidence of their labels."""
+    """Yield batches of all samples of a pool, normalised, in the evaluation view, with the evidence of their labels."""
     steps, device = job.steps, job.fabric.device
     for start in range(0, len(pool.indices), _AT_ONCE):
         batch = steps.read(pool, torch.arange(start, min(start + _AT_ONCE, len(pool.indices))))
@@ -235,17 +265,17 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:
-    """The loss of every term, and of auxiliary heads, where a network has some, at HRNet's weight."""
+    """Losses of every term and, if the network has auxiliary heads, theirs at HRNet's weight."""
     losses = {term.name: term.loss(outputs, batch, evidence) for term in terms}
-    lower = auxiliary_outputs(outputs)
-    for term in terms if lower else ():
-        means = term.loss(lower, batch, evidence).means
+    auxiliary = auxiliary_outputs(outputs)
+    for term in terms if auxiliary else ():
+        means = term.loss(auxiliary, batch, evidence).means
         losses[f"auxiliary {term.name}"] = Loss([Mean(AUXILIARY_WEIGHT * m.total, m.count) for m in means])
     return losses
 
 
 def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:
-    """Stop at the first loss that is no number, and say which."""
+    """Raise an error that names the first loss that is NaN or infinite."""
     for name, loss in losses.items():
         if not math.isfinite(loss):
             raise DivergedError(

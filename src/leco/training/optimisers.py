@@ -9,7 +9,7 @@ from torch import nn
 from leco.registry import Registry
 from leco.settings import OptimiserSettings
 
-Schedule = Callable[[int, int], float]  # step k of K steps -> share of the initial learning rate
+Schedule = Callable[[int, int], float]  # step k of K steps -> factor of the initial learning rate
 OptimiserBuilder = Callable[[Iterable[nn.Parameter], OptimiserSettings], torch.optim.Optimizer]
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 OPTIMISERS: Registry[OptimiserBuilder] = Registry("optimiser")
@@ -17,7 +17,7 @@ OPTIMISERS: Registry[OptimiserBuilder] = Registry("optimiser")
 
 @SCHEDULES.register("cosine")
 def cosine(step: int, steps: int) -> float:
-    """cos(7πk / 16K): FixMatch's schedule, which ends at a fifth.
+    """cos(7πk / 16K): FixMatch's schedule, which ends at about a fifth of the initial rate.
 
     >>> round(cosine(0, 100), 3), round(cosine(100, 100), 3)
     (1.0, 0.195)

@@ -87,7 +87,7 @@ def test_ranks_share_every_batch():
     for step in (0, 7):
         ids = torch.stack([part[step].new.ids for part in parts], dim=1).flatten()
         assert torch.equal(ids, whole[step].new.ids)
-    with pytest.raises(LecoError, match="cannot be shared equally by 3 ranks"):
+    with pytest.raises(LecoError, match="cannot be divided equally among 3 ranks"):
         Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, 50, rank=0, ranks=3)
 
 
@@ -96,7 +96,7 @@ def test_a_run_has_an_end():
     for step in (-1, 50):
         with pytest.raises(IndexError):
             make_steps()[step]
-    with pytest.raises(LecoError, match="3 steps of 0 samples make no run"):
+    with pytest.raises(LecoError, match="steps and batch size must be positive, not 3 and 0"):
         Steps(
             make_samples(),
             Annotated(Part("v0", torch.arange(5)), (), Part("v0", torch.arange(0))),
@@ -134,7 +134,7 @@ def test_without_history_there_is_only_the_new():
     steps = Steps(make_samples(), annotated, ONTOLOGY.until("v0").evidence(), 8, 0, 3)
     assert steps[2].history is None
     assert len(steps[2].new) == 8  # more than an epoch
-    with pytest.raises(LecoError, match="no samples with labels of the newest version"):
+    with pytest.raises(LecoError, match="no sample is labelled in the newest version"):
         Steps(
             make_samples(),
             Annotated(Part("v0", torch.arange(0)), (), annotated.validation),

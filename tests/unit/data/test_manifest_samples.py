@@ -139,7 +139,7 @@ def test_too_few_newest_labels_are_named(tmp_path):
     with pytest.raises(LecoError, match="no training sample is labelled in v2"):
         own_annotated(manifest, ONTOLOGY)
     manifest, _ = read_manifest(write_images(tmp_path, ["b0.png,husky,v2,train,"]), ONTOLOGY)
-    with pytest.raises(LecoError, match="one sample labelled in v2 is too few"):
+    with pytest.raises(LecoError, match="only one sample is labelled in v2"):
         own_annotated(manifest, ONTOLOGY)
 
 

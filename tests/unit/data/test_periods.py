@@ -84,14 +84,14 @@ def test_an_index_file_gives_the_same_split_back_and_notices_any_change(tmp_path
     content["periods"][0]["train"][0] += 1
     for changed in (content, json.loads(path.read_text()) | {"seed": 4}):
         path.write_text(json.dumps(changed))
-        with pytest.raises(LecoError, match=r"the fingerprint is .*, but the indices give"):
+        with pytest.raises(LecoError, match=r"the fingerprint is .*, but that of the indices is"):
             Split.load(path)
     for seed in (-1, 2**63):
-        with pytest.raises(LecoError, match="a seed must be a whole number from 0"):
+        with pytest.raises(LecoError, match="a seed must be an integer from 0"):
             make_split("x", ["a"], 100, long_tailed(0), seed)
     twice = Split("x", 0, (Period("a", torch.tensor([1, 2]), torch.tensor([2])),))
     twice.save(path)
-    with pytest.raises(LecoError, match="a sample stands there twice"):
+    with pytest.raises(LecoError, match="duplicate or negative sample index"):
         Split.load(path)
     for broken in ("{}", "[]", '{"periods": [{"version": "a", "train": ["x"], "validation": []}]}', "{"):
         path.write_text(broken)
@@ -138,7 +138,7 @@ def test_in_the_first_period_all_strategies_are_one(three, strategy):
 
 
 def test_unknown_strategies_and_periods_are_named(three):
-    with pytest.raises(LecoError, match=r"'label-old' is no annotation strategy; did you mean 'relabel-old'\?"):
+    with pytest.raises(LecoError, match=r"'label-old' is not an annotation strategy; did you mean 'relabel-old'\?"):
         annotate(three, 1, "label-old")
-    with pytest.raises(LecoError, match="has the periods 0 to 2, not 3"):
+    with pytest.raises(LecoError, match="has no period 3; valid: 0 to 2"):
         annotate(three, 3, "label-new")

@@ -97,7 +97,7 @@ def test_integers_cover_their_range_evenly():
 
 
 def test_integers_of_an_empty_range_are_refused():
-    with pytest.raises(LecoError, match=r"no integers to draw in \[3, 3\) for 'level'"):
+    with pytest.raises(LecoError, match=r"the range \[3, 3\) of 'level' is empty"):
         Draws(0, 0, IDS).integers("level", 3, 3)
 
 

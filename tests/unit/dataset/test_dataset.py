@@ -123,7 +123,10 @@ BAD = {
         lambda p: Dataset.from_manifest(p / "labels.csv", HISTORY, modality="smell").modality,
         "'smell' is not a registered modality",
     ),
-    "flat features": (lambda _: Dataset.from_arrays([1.0], ["cat"], ontology=ONTOLOGY), r"must be \(n, d\)"),
+    "flat features": (
+        lambda _: Dataset.from_arrays([1.0], ["cat"], ontology=ONTOLOGY),
+        r"must have the shape \(n, d\)",
+    ),
     "NaN": (lambda _: Dataset.from_arrays([[np.nan]], ["cat"], ontology=ONTOLOGY), "NaN or infinity, first in row 0"),
     "too few labels": (lambda _: Dataset.from_arrays([[1.0], [2.0]], ["cat"], ontology=ONTOLOGY), "but 1 labels"),
     "unknown split": (

@@ -42,12 +42,12 @@ BAD_FILES = {
         "benchmark: cub-leco\ntraining: {batches: {steps: many}}\n",
         ":2: training.batches.steps: Input should be a valid",
     ),
-    "no data": ("method: ce\n", "give either `benchmark`, or `data` with `manifest` and `ontology`"),
+    "no data": ("method: ce\n", "set either `benchmark`, or `data` with `manifest` and `ontology`"),
     "unknown benchmark": ("benchmark: cub-lecco\n", "'cub-lecco' is not a benchmark; did you mean 'cub-leco'"),
     "unknown method": ("benchmark: cub-leco\nmethod: st-hard\n", "'st-hard' is not a method"),
     "unknown budget": (
         "benchmark: cub-leco\nbudget: huge\n",
-        "'huge' is not one that cub-leco has settings for; use paper or small",
+        "cub-leco has no budget 'huge'; use paper or small",
     ),
     "incomplete data": ("data: {manifest: labels.csv}\n", ":1: data.ontology: is missing"),
     "annotation of own data": (

@@ -82,7 +82,7 @@ def test_labels_of_test_images_are_not_used_to_guess(tmp_path):
     made = from_data(folder, "csv", [tmp_path / "old.csv", tmp_path / "new.csv"], Options(folder))
     assert made.steps[0].inferred == {}
     assert made.steps[0].open == {"husky": ["dog"]}
-    assert "without those for testing" in (folder / "ontology.yaml").read_text()
+    assert "except test images" in (folder / "ontology.yaml").read_text()
 
 
 def test_what_was_left_out_is_listed_in_a_file(tmp_path):

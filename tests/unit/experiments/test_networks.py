@@ -39,7 +39,7 @@ def test_batch_normalisation_and_momentum_are_as_they_were_set(tmp_path):
     stage, store, fabric = stages.stages[0], Store(tmp_path), make_fabric("cpu")
     held_out = periods.annotated(0, "label-new").validation
     judge = Judge(periods, 0, held_out, fabric)
-    training, *_ = make_training(stage, periods, store, Machine("cpu"), fabric, judge)
+    training, *_ = make_training(stage, store, Machine("cpu"), judge)
     norms = [module for module in training.network.modules() if isinstance(module, nn.BatchNorm2d)]
     assert norms
     assert all(norm.momentum == 0.25 for norm in norms)

@@ -139,7 +139,7 @@ def test_every_method_sees_as_many_images_a_step(method):
     _, periods, stages = make(SHORT, method=method, strategy="scratch")
     stage, fabric = stages.periods[-1][0], make_fabric("cpu")
     judge = Judge(periods, 1, periods.annotated(1, "label-new").validation, fabric)
-    training, *_ = make_training(stage, periods, Store(Path("nowhere")), Machine("cpu"), fabric, judge)
+    training, *_ = make_training(stage, Store(Path("nowhere")), Machine("cpu"), judge)
     assert {len(training.job.steps[step]) for step in range(2)} == {16}
 
 

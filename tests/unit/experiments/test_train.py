@@ -149,7 +149,7 @@ BAD = {
     "unknown schedule": ({"optimiser": {"schedule": "cosin"}}, "'cosin' is not registered; did you mean 'cosine'"),
     "unknown head": ({"finish": {"head": "gausian"}}, "'gausian' is not registered; did you mean 'gaussian'"),
     "unknown logger": ({"log": ["csw"]}, "'csw' is not a registered logger; did you mean 'csv'"),
-    "unknown budget": ({"budget": "tiny"}, "'tiny' is not one that digits-leco has settings for"),
+    "unknown budget": ({"budget": "tiny"}, "digits-leco has no budget 'tiny'"),
     "unknown device": ({"device": "tpu"}, "tpu"),
 }
 

@@ -143,9 +143,9 @@ def test_one_sample_of_each_class_will_do():
 @pytest.mark.parametrize(
     ("features", "evidence", "message"),
     [
-        (torch.randn(4, 3), torch.tensor([[0.0, 0.0, -torch.inf]] * 4), "no sample is certain"),
-        (torch.randn(4, 3), torch.zeros(4, 2), "no sample is certain"),
-        (torch.full((4, 3), torch.nan), certain([0, 1, 0, 1], 2), "no finite numbers"),
+        (torch.randn(4, 3), torch.tensor([[0.0, 0.0, -torch.inf]] * 4), "no label determines a newest class"),
+        (torch.randn(4, 3), torch.zeros(4, 2), "no label determines a newest class"),
+        (torch.full((4, 3), torch.nan), certain([0, 1, 0, 1], 2), "NaN or infinity"),
     ],
 )
 def test_what_cannot_be_fitted_is_said(features, evidence, message):

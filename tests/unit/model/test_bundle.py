@@ -274,7 +274,7 @@ HOSTILE = {
         lambda f: change(f, versions=["../v1", "v2"], trained="v2", calibration={}),
         "does not name",
     ),
-    "a senseless shape": (lambda f: change(f, shape=[3, 10**6, 10**6]), "takes no inputs of the shape"),
+    "a senseless shape": (lambda f: change(f, shape=[3, 10**6, 10**6]), "cannot take inputs of shape"),
     "a negative spread": (lambda f: change(f, std=[-1.0]), "positive `std`"),
     "no spread": (
         lambda f: (f / "bundle.json").write_text((f / "bundle.json").read_text().replace('"std": [', '"std": [NaN, ')),

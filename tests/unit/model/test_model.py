@@ -204,7 +204,9 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_predicted(model, pictures
     assert repr(answers) == "Predictions(1 inputs, 2 problems)"
     with pytest.raises(LecoError, match=r"broken\.png: is not an image"):
         model.predict_proba([pictures / ONE, tmp_path / "broken.png"])
-    with pytest.raises(LecoError, match=r"none of the inputs could be read; the first problem: .*nowhere\.png: no such file"):
+    with pytest.raises(
+        LecoError, match=r"none of the inputs could be read; the first problem: .*nowhere\.png: no such file"
+    ):
         model.predict(tmp_path / "nowhere.png")
 
 
@@ -336,7 +338,7 @@ def test_what_cannot_be_evaluated_is_refused(model, vectors, segmenter, pictures
         ({"data": data, "root": tmp_path}, "ontology and root are for the path of a manifest"),
         ({"data": data, "against": model_of(vectors[0])}, "a model for classification and one for features cannot be"),
         ({"data": vectors[0].folder.parent / "labels.csv"}, "is for features, but"),
-        ({"data": benchmark}, "evaluate: pass a manifest, or a dataset made from one, folders or a table"),
+        ({"data": benchmark, "split": "val"}, "models are evaluated on the test split of a benchmark, not on val"),
     ):
         with pytest.raises(LecoError, match=re.escape(message)) as refused:
             model.evaluate(**arguments)
@@ -437,3 +439,26 @@ def test_wrong_calls_for_masks_are_refused(model, segmenter, pictures, tmp_path)
     with pytest.raises(LecoError, match="inputs: must be a path, or a list of paths, not ndarray"):
         segments.predict_masks(np.zeros((1, 32, 32, 3), dtype=np.uint8), tmp_path / "masks")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_benchmarks_and_arrays_are_evaluated_as_training_did(new):
+    data = leco.benchmark("digits-leco", size=100)
+    found = model_of(new).evaluate(data)
+    for version in ("v1", "v2"):
+        assert found[version].macc == pytest.approx(new.metrics.test[version].macc)
+
+
+def test_arrays_are_evaluated_by_split(tmp_path):
+    chance = np.random.default_rng(0)
+    kinds = chance.integers(0, 3, 90)
+    features = chance.normal(size=(90, 4)) + 4 * np.eye(4)[kinds]
+    labels = np.array(["poodle", "husky", "cat"])[kinds]
+    split = np.where(np.arange(90) % 3 == 0, "test", "train")
+    data = leco.Dataset.from_arrays(features, labels, split=split)
+    model = leco.train(data, method="ce", batches={"steps": 60}, store=tmp_path, progress=False)
+    found = model.evaluate(data)
+    assert found["v1"].support.sum() == 30
+    assert found["v1"].macc == pytest.approx(model.scores["test"]["v1"].macc)
+    assert found["v1"].macc > 0.8
+    with pytest.raises(LecoError, match="vectors of 3 numbers, but the model takes 4"):
+        model.evaluate(leco.Dataset.from_arrays(features[:, :3], labels, split=split))

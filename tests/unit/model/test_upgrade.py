@@ -258,7 +258,7 @@ def test_a_start_says_which_model_is_trained(old, tmp_path):
 
 
 def test_a_start_that_does_not_fit_is_refused(old, new, vectors, tmp_path):
-    with pytest.raises(LecoError, match="is already a model of v2; no later version is trained"):
+    with pytest.raises(LecoError, match="is already a model of v2; the data have no later version"):
         started(new.folder, tmp_path)
     with pytest.raises(
         LecoError, match="the task of this model is features, but that of the experiment is classification"

@@ -92,8 +92,8 @@ def test_resnet_50_is_timms():
     ("name", "message"),
     [
         ("wrn-27-2", "wrn-27-2: the depth must be 10, 16, 22, 28"),
-        ("resnet-50", r"'resnet-50' is no backbone; did you mean 'resnet50"),
-        ("wrn-28", "is no backbone"),
+        ("resnet-50", r"'resnet-50' is not a backbone; did you mean 'resnet50"),
+        ("wrn-28", "is not a backbone"),
     ],
 )
 def test_unknown_backbones_are_named(name, message):
@@ -108,8 +108,8 @@ def test_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
     monkeypatch.setattr("timm.models._builder.load_pretrained", no_network)
     build_backbone("resnet18", (3, 32, 32))  # no fetch: no error
     with pytest.raises(
-        LecoError, match=r"weights of resnet18 could not be had \(no route to the hub\); check the network"
+        LecoError, match=r"weights of resnet18 cannot be loaded \(no route to the hub\); check the network"
     ):
         build_backbone("resnet18", (3, 32, 32), pretrained=True)
-    with pytest.raises(LecoError, match="there are no pretrained weights of wrn-28-2"):
+    with pytest.raises(LecoError, match="wrn-28-2 has no pretrained weights"):
         build_backbone("wrn-28-2", (3, 32, 32), pretrained=True)

@@ -186,12 +186,12 @@ def test_a_head_trains_on_a_single_image():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hrnet-w48", "'hrnet-w48' is no backbone; did you mean 'hrnet_w48'"),
-        ("resnet-18", "'resnet-18' is no backbone; did you mean 'resnet18'"),
-        ("tinny", "'tinny' is no backbone; did you mean 'tiny'"),
-        ("wrn-28-2", "is no backbone"),
-        ("vit_tiny_patch16_224", "vit_tiny_patch16_224 gives no feature maps of images of any size; choose"),
-        ("mambaout_femto", "mambaout_femto gives no feature maps"),  # (n, h, w, c)
+        ("hrnet-w48", "'hrnet-w48' is not a backbone; did you mean 'hrnet_w48'"),
+        ("resnet-18", "'resnet-18' is not a backbone; did you mean 'resnet18'"),
+        ("tinny", "'tinny' is not a backbone; did you mean 'tiny'"),
+        ("wrn-28-2", "is not a backbone"),
+        ("vit_tiny_patch16_224", "vit_tiny_patch16_224 has no feature maps for images of any size; choose"),
+        ("mambaout_femto", "mambaout_femto has no feature maps"),  # (n, h, w, c)
     ],
 )
 def test_networks_that_will_not_do_are_refused(name, message):
@@ -201,7 +201,7 @@ def test_networks_that_will_not_do_are_refused(name, message):
 
 def test_a_network_that_timm_fails_to_make_is_refused_in_one_line():
     # Which networks timm cannot make as trunks changes with its releases; stages that no network has, it never can.
-    with pytest.raises(LecoError, match=r"^resnet18 cannot be made: [^\n]+$"):
+    with pytest.raises(LecoError, match=r"^resnet18 cannot be built: [^\n]+$"):
         timm_model("resnet18", False, features_only=True, out_indices=(99,))
 
 
@@ -211,10 +211,10 @@ def test_weights_are_asked_of_timm_and_a_failure_is_said(name, monkeypatch):
         raise OSError("no route to the hub")
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", no_network)
-    with pytest.raises(LecoError, match=rf"weights of {name} could not be had \(no route to the hub\)"):
+    with pytest.raises(LecoError, match=rf"weights of {name} cannot be loaded \(no route to the hub\)"):
         build_segmenter(name, [OLD], pretrained=True)
 
 
 def test_there_are_no_weights_of_tiny():
-    with pytest.raises(LecoError, match="there are no pretrained weights of tiny"):
+    with pytest.raises(LecoError, match="tiny has no pretrained weights"):
         build_segmenter("tiny", [OLD], pretrained=True)

@@ -90,7 +90,7 @@ def test_windows_cover_an_edge_without_reaching_beyond_it(size, stride):
 
 @pytest.mark.parametrize("stride", [0, 33])
 def test_strides_that_would_leave_gaps_are_refused(network, stride):
-    with pytest.raises(LecoError, match=f"a stride of {stride} does not fit windows of 32 pixels"):
+    with pytest.raises(LecoError, match=f"the stride {stride} does not fit windows of 32 pixels"):
         sliding_window(network, torch.zeros(1, 3, 40, 40), "v2", 32, stride)
 
 

@@ -170,7 +170,7 @@ def test_masks_that_annotators_drew_are_checked(street, masked):
     assert "100% of its pixels" in kinds["easy.png"][1]
     assert "has the value 200" in kinds["gone.png"][1]
     assert "is 2x5, but both.png is 4x5" in kinds["both.png"][1]
-    assert "there is no such file" in kinds["none.png"][1]
+    assert "no such file" in kinds["none.png"][1]
     assert kinds["nowhere.png"][0] == "unknown sample"
     manifest, _ = read_manifest(masked / "labels2.csv", street)
     assert manifest.masks["v3"][manifest.inputs.index("split.png")] == "drawn/split.png"
@@ -183,7 +183,7 @@ def test_masks_that_annotators_drew_are_checked(street, masked):
 
 def test_wrong_calls_are_refused(own):
     names = ["--manifest", "labels.csv", "--ontology", "ontology.yaml"]
-    assert_refused(["batch", "import", "labels.txt", *names], "the ending says which format", own)
+    assert_refused(["batch", "import", "labels.txt", *names], "unknown table format '.txt'", own)
     assert_refused(["batch", "import", "labels.csv", *names, "-o", "x.txt"], "valid: .csv, .jsonl, .parquet", own)
     assert_refused(["batch", "import", "a.csv", *names, "--conflicts", "labels.csv"], "name another file", own)
     (own / "answers.csv").write_text("picture,label\na,b\n")

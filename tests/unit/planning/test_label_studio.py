@@ -140,8 +140,8 @@ def test_drawings_that_cannot_be_taken_are_listed(pictures):
     [
         ({"original_width": 10**9, "original_height": 10**9}, "was drawn on 1000000000x1000000000 pixels, but"),
         ({"original_width": None}, "pixels, but the image is 6x4"),
-        ({"rle": [0, 0]}, "breaks off after 2 bytes"),
-        ({"rle": ["a"]}, "not a list of bytes"),
+        ({"rle": [0, 0]}, "ends early, after 2 bytes"),
+        ({"rle": ["a"]}, "not a list of integers from 0 to 255"),
         ({"rle": "abc"}, "only 'rle', a list of bytes, can be read"),
         ({"format": "png"}, "only 'rle', a list of bytes, can be read"),
         ({"brushlabels": []}, "exactly one"),

@@ -116,7 +116,7 @@ def test_masks_are_counted_carried_over_and_the_rest_is_listed(street, masked):
     assert decode_mask(masked / added["mask"])[0].tolist() == [*(street["v2"].index(name) for name in names), -1]
     shown = leco(*CALL, cwd=masked).stdout
     assert "5 images to v2: 1 without an annotator, 2 with one" in shown
-    assert "not carried over: split.png: bus (split, 75% of the pixels)" in shown
+    assert "not migrated: split.png: bus (split, 75% of the pixels)" in shown
 
 
 def test_masks_of_two_versions_that_disagree_are_not_carried_over(street, masked):

@@ -7,10 +7,10 @@ import re
 import pytest
 from tests.stores import make_stages, write_store
 
-from leco.markdown import plain
 from leco.reports.formats import MOST_PROBLEMS, escape_latex, to_csv, to_latex, to_markdown
 from leco.reports.report import make_report
 from leco.reports.stored import read_store
+from leco.text import escape_markdown as plain
 
 
 def test_markdown_tables_have_equally_many_cells_in_each_row(report):

@@ -1,4 +1,4 @@
-"""The paper's benchmarks, and small ones that run anywhere; each file holds a reader, a recipe and its settings."""
+"""The paper's benchmarks, and small ones that run anywhere; each file has a reader, a recipe and its settings."""
 
 from leco.data.benchmarks import camvid, cifar, cub, digits, inat, mapillary  # noqa: F401 (they register themselves)
 from leco.data.benchmarks.benchmark import BENCHMARKS, Benchmark, Recipe, load, recipe, register

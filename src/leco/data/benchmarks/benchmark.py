@@ -1,4 +1,4 @@
-"""What a benchmark is, and all of them by name."""
+"""Benchmarks and their recipes, by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,19 +21,19 @@ Kind = Literal["tree", "soft"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a benchmark, and how to train on it: all that is known without touching any data."""
+    """How to build a benchmark and train on it: everything that is known without reading any data."""
 
     name: str
     modality: str
     classes: tuple[int, ...]  # per period
     size: int  # training samples per period
-    needs: str  # where the data comes from
+    needs: str  # the dataset it is made from, in messages
     build: "Callable[[Recipe, Path], Benchmark]"
     settings: Mapping[str, Mapping[str, Any]]  # by budget, nested as in `experiment.yaml`
     validation: Validation = "on top"
-    fetch: Callable[[Path], Path] | None = None  # where the owner allows it
+    fetch: Callable[[Path], Path] | None = None  # downloads the data, if the licence allows it
     inferred: bool = False  # whether the transition is inferred from labels in both versions
-    transition: Kind = "tree"  # and then how
+    transition: Kind = "tree"  # how it is inferred
 
 
 BENCHMARKS: Registry[Recipe] = Registry("benchmark")
@@ -41,7 +41,7 @@ _SHORT = {"cifar-leco": "cifar-leco-10k", "mapillary-leco": "mapillary-leco-2.5k
 
 
 def register(recipe: Recipe) -> None:
-    """Make a benchmark known under its name."""
+    """Register a benchmark under its name."""
     BENCHMARKS.register(recipe.name, recipe.build.__module__)(recipe)
 
 
@@ -54,9 +54,9 @@ def recipe(name: str) -> Recipe:
 
 
 def budget_of(name: str, settings: Settings) -> str:
-    """The budget whose network, steps and batch size some settings have: `paper`, `small`, or `other`.
+    """Name of the budget with the same network, steps and batch size: `paper`, `small`, or `other`.
 
-    `demo` for a benchmark that has but one budget, and an empty string for own data.
+    `demo` for a benchmark with a single budget, and an empty string for own data.
     """
     if name not in BENCHMARKS:
         return ""
@@ -72,13 +72,15 @@ def budget_of(name: str, settings: Settings) -> str:
 
 
 def load(name: str, root: Path, size: int | None = None, transition: Kind = "tree") -> "Benchmark":
-    """Load a benchmark from the folder `root`; `size` sets another number of samples per period.
+    """Load a benchmark from the folder `root`; `size` overrides the number of samples per period.
 
-    `transition` is for Mapillary, where it is inferred: every class's majority parent, or the measured shares.
+    `transition` is for Mapillary, where it is inferred: the majority parent of every class, or the measured shares.
     """
     found = recipe(name)
     if transition != "tree" and not found.inferred:
-        raise LecoError(f"{name}: its ontology is given, not inferred: there is no {transition!r} transition to choose")
+        raise LecoError(
+            f"{name}: transition {transition!r} is for inferred ontologies, but this one is given; use 'tree'"
+        )
     found = replace(found, size=found.size if size is None else size, transition=transition)
     benchmark = found.build(found, root)
     expected, classes = found.classes, tuple(len(version) for version in benchmark.ontology.versions)
@@ -89,28 +91,28 @@ def load(name: str, root: Path, size: int | None = None, transition: Kind = "tre
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """Data, their ontology, and the periods they are dealt to. Version t of the ontology belongs to period t."""
+    """Data, their ontology, and their split into periods. Version t of the ontology belongs to period t."""
 
     recipe: Recipe
     ontology: Ontology
     pool: Samples
     read_test: Callable[[], Samples]
     views: ViewSet
-    strata: Tensor  # (n,) what `split` deals in proportion: the newest label, where it is one number
+    strata: Tensor  # (n,) groups by which `split` stratifies: the newest label, where it is one number
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
 
     @property
     def name(self) -> str:
-        """The name it was asked for by."""
+        """Name of the recipe."""
         return self.recipe.name
 
     @cached_property
     def test(self) -> Samples:
-        """The test samples; who does not ask for them does not read them."""
+        """Test samples, read on first use."""
         return self.read_test()
 
     def split(self, seed: int) -> Split:
-        """Deal the pool to the periods."""
+        """Split the pool into periods."""
         versions = [version.name for version in self.ontology.versions]
         recipe = self.recipe
         return make_split(recipe.name, versions, recipe.size, self.strata, seed, recipe.validation)
@@ -120,15 +122,15 @@ class Benchmark:
         split = Split.load(path)
         versions = tuple(version.name for version in self.ontology.versions)
         if tuple(period.version for period in split.periods) != versions:
-            raise LecoError(f"{path}: its periods are not those of {self.name}: {', '.join(versions)}")
+            raise LecoError(f"{path}: the periods do not match those of {self.name}: {', '.join(versions)}")
         largest = max(int(index.max()) for p in split.periods for index in (p.train, p.validation) if len(index))
         if largest >= len(self.pool):
-            raise LecoError(f"{path}: sample {largest} is beyond the {len(self.pool)} samples of {self.name}")
+            raise LecoError(f"{path}: sample {largest} is out of range; {self.name} has {len(self.pool)} samples")
         return split
 
 
 def labelled(inputs: Column, newest: Tensor, ontology: Ontology) -> Samples:
-    """Samples whose newest labels are known, and so all older ones; labels keep their type, which may be small."""
+    """Samples with newest labels, which imply all older ones; labels keep their dtype."""
     labels = {
         version.name: InMemory(ontology.translate(newest, ontology.newest.name, version.name).to(newest.dtype))
         for version in ontology.versions
@@ -136,13 +138,13 @@ def labelled(inputs: Column, newest: Tensor, ontology: Ontology) -> Samples:
     return Samples(inputs, dict(labels))
 
 
-def there(recipe: Recipe, path: Path, remedy: str) -> Path:
-    """The path, if it is there."""
+def require(recipe: Recipe, path: Path, remedy: str) -> Path:
+    """Return the path if it exists."""
     if not path.exists():
         raise missing(recipe, path, remedy)
     return path
 
 
 def missing(recipe: Recipe, path: Path, remedy: str) -> LecoError:
-    """The one message for data that is not there."""
-    return LecoError(f"{recipe.name} needs {recipe.needs}, but {path} is not there; {remedy}")
+    """Return the error for missing data."""
+    return LecoError(f"{recipe.name} needs {recipe.needs}, but {path} does not exist; {remedy}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leco.data.benchmarks import mapillary
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, require
 from leco.data.images import decode_image
 from leco.data.masks import MaskClasses
 from leco.data.samples import InMemory, Samples
@@ -27,7 +27,7 @@ _VOID = "Void"
 
 
 def ontology(classes_csv: Path) -> Ontology:
-    """Read the grouping of `classes.csv` (id, name, group); Void says nothing in either version."""
+    """Read the groups in `classes.csv` (id, name, group); Void is no label in either version."""
     rows = list(csv.DictReader(io.StringIO(read_text(classes_csv, 1_000_000))))
     if not rows or not {"id", "name", "group"} <= set(rows[0]):
         raise LecoError(f"{classes_csv}: needs the columns id, name, group")
@@ -39,7 +39,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read all frames and label maps into memory: they are small."""
     folder = root / _FOLDER
     for name in ("classes.csv", "split.json", "images", "labels"):
-        there(recipe, folder / name, "put images/, labels/, classes.csv and split.json there")
+        require(recipe, folder / name, f"put images/, labels/, classes.csv and split.json into {folder}")
     history = ontology(folder / "classes.csv")
     values = MaskClasses.load(folder / "classes.csv", ignored=[_VOID])
     if values.classes != history.newest.classes:
@@ -48,9 +48,9 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     parts = [split.get(part) or [] if isinstance(split, dict) else [] for part in ("train", "val")]
     for names in parts:
         if not isinstance(names, list) or not names or not all(re.fullmatch(r"\w+", str(name)) for name in names):
-            raise LecoError(f"{folder / 'split.json'}: needs lists of frames, `train` and `val`")
+            raise LecoError(f"{folder / 'split.json'}: needs the lists of frames `train` and `val`")
     if len({name for names in parts for name in names}) < sum(len(names) for names in parts):
-        raise LecoError(f"{folder / 'split.json'}: lists a frame twice")
+        raise LecoError(f"{folder / 'split.json'}: duplicate frame")
     pool, read_test = _read(folder, parts[0], values, history), partial(_read, folder, parts[1], values, history)
     sequences = sorted({name.split("_")[0] for name in split["train"]})
     strata = torch.tensor([sequences.index(name.split("_")[0]) for name in split["train"]])
@@ -65,7 +65,9 @@ def _read(folder: Path, names: list[str], values: MaskClasses, history: Ontology
         mask = folder / "labels" / f"{name}.png"
         codes = values.read(mask)
         if pixels.shape[:2] != codes.shape or (images and images[0].shape[1:] != codes.shape):
-            raise LecoError(f"{mask}: {codes.shape} is not the size of its image {pixels.shape[:2]}, or of the others")
+            raise LecoError(
+                f"{mask}: the size {codes.shape} differs from that of its image {pixels.shape[:2]} or the rest"
+            )
         images.append(torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))))
         masks.append(torch.from_numpy(codes.astype(np.int16)))
     return labelled(InMemory(torch.stack(images)), torch.stack(masks), history)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, require
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import view_set
 from leco.errors import LecoError
@@ -24,7 +24,7 @@ _MD5 = {
     "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
     "meta": "7973b15100ade9c7d40fb424638fde48",
 }
-# The official files are pickles: these are the only things they may build.
+# The official files are pickles: these are the only globals they may use.
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
@@ -42,9 +42,9 @@ class _DataOnly(pickle.Unpickler):
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read the official python version of CIFAR-100."""
-    remedy = f"unpack cifar-100-python.tar.gz into {root}, or let `leco data fetch {recipe.name} --data {root}` do it"
+    remedy = f"unpack cifar-100-python.tar.gz into {root}, or run `leco data fetch {recipe.name} --data {root}`"
     for name in ("train", "meta"):
-        there(recipe, root / _FOLDER / name, remedy)
+        require(recipe, root / _FOLDER / name, remedy)
     meta, train = _read(root, "meta"), _read(root, "train")
     fine = [name.decode() for name in meta[b"fine_label_names"]]
     coarse = [name.decode() for name in meta[b"coarse_label_names"]]
@@ -53,7 +53,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     ontology = Ontology.from_taxonomy("cifar100", ["superclasses", "classes"], lineages)
 
     def read_test() -> Samples:
-        there(recipe, root / _FOLDER / "test", remedy)
+        require(recipe, root / _FOLDER / "test", remedy)
         return _samples(_read(root, "test"), ontology)
 
     strata = torch.tensor(train[b"fine_labels"])
@@ -78,7 +78,7 @@ def _read(root: Path, name: str) -> dict[bytes, Any]:
 
 
 def fetch(root: Path) -> Path:
-    """Download the official archive, check it, and unpack it: only when asked for."""
+    """Download the official archive, check it, and unpack it; only on request."""
     from torchvision.datasets import CIFAR100
     from torchvision.datasets.utils import download_url
 
@@ -99,19 +99,19 @@ def fetch(root: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive, whole or not at all; links, devices and paths that leave the folder are refused."""
+    """Unpack a tar archive completely or not at all; refuse links, devices and paths that leave the folder."""
     try:
         with TemporaryDirectory(dir=folder, prefix=".unpacking-") as temporary, tarfile.open(archive) as content:
             for member in content:
                 if not (member.isfile() or member.isdir()):
                     raise tarfile.SpecialFileError(member)
-                if member.name.startswith("/"):  # would be written below the folder, but was not meant to be
+                if member.name.startswith("/"):  # tarfile would silently write it below the folder
                     raise tarfile.AbsolutePathError(member)
                 content.extract(member, temporary, filter="data")
             for unpacked in Path(temporary).iterdir():
                 target = folder / unpacked.name
                 if target.exists():
-                    raise LecoError(f"{archive}: {target} is there already; move it away first")
+                    raise LecoError(f"{archive}: {target} already exists; move it away first")
                 unpacked.rename(target)
     except tarfile.FilterError as error:
         raise LecoError(f"{archive}: refused: {error}") from None
@@ -126,8 +126,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "optimiser": {"learning_rate": (0.6, 0.06, 0.006, 0.0006)},
         "batches": {"steps": 160_000, "size": 128, "evaluate_every": 1_000},
     },
-    # Chosen on training images that no period holds (docs/lab-book/log.md): many steps of few images, and the model of
-    # the last one, since a choice by 250 validation images is mostly chance.
+    # Chosen on training images that are in no period (docs/lab-book/log.md): many steps with few images, and the model
+    # of the last step, since a choice by 250 validation images is mostly noise.
     "small": {
         "network": {"backbone": "wrn-10-1", "norm_momentum": 0.05},
         "optimiser": {"learning_rate": (0.06,)},

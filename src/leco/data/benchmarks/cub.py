@@ -1,4 +1,4 @@
-"""cub-leco: CUB-200-2011 as ready-made feature vectors; order, family, species. Trains in seconds."""
+"""cub-leco: CUB-200-2011 as precomputed feature vectors; order, family, species. Trains in seconds."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, require
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import feature_views
 from leco.errors import LecoError
@@ -22,7 +22,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     """Read `features.npz` (train_x, train_y, test_x, test_y) and `taxonomy.csv` (species, family, order)."""
     folder = root / _FOLDER
     for name in ("features.npz", "taxonomy.csv"):
-        there(recipe, folder / name, "put features.npz and taxonomy.csv there")
+        require(recipe, folder / name, f"put features.npz and taxonomy.csv into {folder}")
     rows = list(csv.DictReader(io.StringIO(read_text(folder / "taxonomy.csv", 10_000_000))))
     levels = ["order", "species"] if len(recipe.classes) == 2 else ["order", "family", "species"]
     if not rows or not set(levels) <= set(rows[0]):
@@ -43,23 +43,23 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
 
 
 def _read(path: Path, part: str, num_classes: int) -> tuple[Tensor, Tensor]:
-    """The vectors and the classes of the part `train` or `test`."""
+    """Vectors and classes of the part `train` or `test`."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             features, labels = (np.asarray(arrays[f"{part}_{kind}"]) for kind in "xy")
     except Exception as error:  # numpy, zip and zlib have many
-        raise LecoError(f"{path}: is not the archive of features that is expected: {error}") from None
+        raise LecoError(f"{path}: is not the expected archive of features: {error}") from None
     if features.ndim != 2 or labels.shape != features.shape[:1] or labels.dtype.kind not in "iu" or not len(labels):
         raise LecoError(f"{path}: {part}_x {features.shape} and {part}_y {labels.shape} are not vectors and classes")
     vectors = torch.from_numpy(features).float()
     if not vectors.isfinite().all():
-        raise LecoError(f"{path}: {part}_x holds values that are not finite")
+        raise LecoError(f"{path}: {part}_x holds NaN or infinity")
     if labels.min() < 0 or labels.max() >= num_classes:
         raise LecoError(f"{path}: {part}_y must be 0 to {num_classes - 1}, the species of taxonomy.csv")
     return vectors, torch.from_numpy(labels).long()
 
 
-# Features are not in the paper: a linear head needs few steps.
+# Not from the paper, which has no features: a linear head needs few steps.
 LINEAR = {
     "network": {"backbone": "linear"},
     "optimiser": {"learning_rate": (0.5,), "weight_decay": 1e-3},

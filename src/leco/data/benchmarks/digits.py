@@ -1,4 +1,4 @@
-"""digits-leco: scikit-learn's handwritten digits, first told by their strokes. Embedded: needs no download."""
+"""digits-leco: scikit-learn's handwritten digits, first labelled by their strokes. Needs no download."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, register, there
+from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, missing, register, require
 from leco.data.images import middle_square
 from leco.data.samples import Files, Samples
 from leco.data.views.sets import view_set
@@ -22,7 +22,7 @@ from leco.ontology.ontology import Ontology
 
 _FOLDER = "semi-inat-2021"
 _REMEDY = (
-    "get the images and the label lists of Semi-iNat 2021 (github.com/cvl-umass/semi-inat-2021; the labels of "
+    "download the images and the label lists of Semi-iNat 2021 (github.com/cvl-umass/semi-inat-2021; the labels of "
     "u_train_in were released after the challenge): l_train, u_train_in and val, each with a list of `path label` "
     "lines, and label2taxaid.json, all_taxa_info.json"
 )
@@ -34,7 +34,7 @@ _LARGEST_LIST = 200_000_000
 def ontology(recipe: Recipe, folder: Path) -> Ontology:
     """Build the tree of taxa; class k of `species` is label k of the lists."""
     names = ("all_taxa_info.json", "label2taxaid.json")
-    taxa, labels = (read_json(there(recipe, folder / name, _REMEDY), _LARGEST_LIST) for name in names)
+    taxa, labels = (read_json(require(recipe, folder / name, _REMEDY), _LARGEST_LIST) for name in names)
     levels = _LEVELS[len(recipe.classes)]
     try:
         lineages = [[taxa[str(label)][level] for level in levels] for label in sorted(int(label) for label in labels)]
@@ -44,7 +44,7 @@ def ontology(recipe: Recipe, folder: Path) -> Ontology:
 
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
-    """Read the lists; the images are read when they are needed."""
+    """Read the lists; images are read on demand."""
     folder = root / _FOLDER
     tree = ontology(recipe, folder)
     paths, labels = zip(*(_read_list(recipe, folder, name) for name in ("l_train", "u_train_in")), strict=True)
@@ -69,7 +69,7 @@ def _images(paths: list[Path]) -> Files:
 
 
 def _read_list(recipe: Recipe, folder: Path, name: str) -> tuple[list[Path], Tensor]:
-    path = there(recipe, folder / f"{name}.txt", _REMEDY)
+    path = require(recipe, folder / f"{name}.txt", _REMEDY)
     paths, labels = [], []
     for number, line in enumerate(read_text(path, _LARGEST_LIST).splitlines(), start=1):
         words = line.rsplit(maxsplit=1)
@@ -85,10 +85,10 @@ def _read_list(recipe: Recipe, folder: Path, name: str) -> tuple[list[Path], Ten
     if not paths:
         raise LecoError(f"{path}: is empty")
     if len(set(paths)) < len(paths):
-        raise LecoError(f"{path}: lists an image twice")
+        raise LecoError(f"{path}: duplicate image")
     absent = [path for path in paths if not path.is_file()]
     if absent:
-        raise missing(recipe, absent[0], f"so are {len(absent) - 1:,} others of {path}; {_REMEDY}")
+        raise missing(recipe, absent[0], f"{len(absent):,} images of {path} are missing; {_REMEDY}")
     return paths, torch.tensor(labels)
 
 
@@ -104,7 +104,7 @@ _SETTINGS = {
         "batches": {"steps": 500, "size": 60, "evaluate_every": 100},
     },
 }
-# The pool has 101,000 images: there validation is a fifth of the period itself.
+# The pool has only 101,000 images, so validation is a fifth of the period itself.
 for _name, _classes, _size in (
     ("inat-leco", (123, 810), 50_000),
     ("inat-4tp-leco", (123, 339, 729, 810), 25_000),

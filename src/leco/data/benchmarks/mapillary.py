@@ -1,7 +1,7 @@
 """mapillary-leco: Mapillary Vistas 1.2, then 2.0, labelled on the same images (appendix C of the paper).
 
-The two versions' label maps are not related by any published table: the transition is inferred from the co-labelled
-training masks, once, and kept beside the data.
+No published table relates the labels of the two versions: the transition is inferred once, from training masks
+labelled in both, and stored next to the data.
 """
 
 from contextlib import suppress
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, there
+from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, require
 from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
 from leco.data.masks import MaskClasses, count_masks
 from leco.data.samples import Files, Samples
@@ -28,18 +28,18 @@ from leco.settings import merge
 _FOLDER = "mapillary-vistas"
 _VERSIONS = ("v1.2", "v2.0")
 _REMEDY = (
-    "get Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it there (config_v1.2.json, "
+    f"download Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it into {_FOLDER}/ (config_v1.2.json, "
     "config_v2.0.json, training/ and validation/ with images/, v1.2/labels/ and v2.0/labels/)"
 )
 _LONGER_EDGE = 2_200  # appendix C: the size that scales refer to
 
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
-    """List the images; they and their masks are read when needed."""
+    """List the images; they and their masks are read on demand."""
     folder = root / _FOLDER
-    values = {v: MaskClasses.load(there(recipe, folder / f"config_{v}.json", _REMEDY)) for v in _VERSIONS}
+    values = {v: MaskClasses.load(require(recipe, folder / f"config_{v}.json", _REMEDY)) for v in _VERSIONS}
     training = _names(recipe, folder / "training")
-    # The paper takes the first 5,000 or all 18,000 training images, and deals them to two periods.
+    # The paper splits the first 5,000 or all 18,000 training images into two periods.
     training = training[: 2 * recipe.size]
     history = _ontology(folder, training, values, recipe.transition)
     content = read_json(folder / "config_v2.0.json", 10_000_000)
@@ -55,7 +55,7 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
 
 
 def _names(recipe: Recipe, part: Path) -> list[str]:
-    there(recipe, part, _REMEDY)
+    require(recipe, part, _REMEDY)
     names = sorted(path.stem for path in (part / "images").glob("*.jpg"))
     if not names:
         raise missing(recipe, part / "images" / "*.jpg", _REMEDY)
@@ -64,19 +64,19 @@ def _names(recipe: Recipe, part: Path) -> list[str]:
         absent = [name for name in names if name not in have]
         if absent:
             raise missing(
-                recipe, part / version / "labels" / f"{absent[0]}.png", f"{len(absent):,} masks lack; {_REMEDY}"
+                recipe, part / version / "labels" / f"{absent[0]}.png", f"{len(absent):,} masks are missing; {_REMEDY}"
             )
     return names
 
 
 def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses], kind: Kind) -> Ontology:
-    """Infer the transition from the masks of the pool, or take what was kept, if it is of these very classes."""
+    """Infer the transition from the masks of the pool, or read the stored one if it has the same classes."""
     kept = folder / f"leco-ontology-{len(names)}{'' if kind == 'tree' else '-soft'}.json"
     if kept.is_file():
         history = Ontology.load(kept)
         if all(history[version].classes == values[version].classes for version in _VERSIONS):
             return history
-        raise LecoError(f"{kept}: was inferred for other classes than the configs beside it name; delete it")
+        raise LecoError(f"{kept}: was inferred for other classes than those in the configs next to it; delete it")
     masks = [[folder / "training" / version / "labels" / f"{name}.png" for version in _VERSIONS] for name in names]
     console = Console(stderr=True)
     pairs = track(
@@ -87,7 +87,7 @@ def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses], ki
         disable=not console.is_terminal,
     )
     history = infer(count_masks(pairs, values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS, kind)
-    with suppress(LecoError):  # the data may be read-only; then it is inferred again next time
+    with suppress(LecoError):  # a read-only folder: it is inferred again next time
         history.save(kept)
     return history
 
@@ -109,11 +109,11 @@ def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
     codes = classes.read(path)
     size = inspect_image(path.parents[2] / "images" / f"{path.stem}.jpg")
     if codes.shape != size:
-        raise LecoError(f"{path}: {codes.shape} is not the size of its image, {size}")
+        raise LecoError(f"{path}: the size {codes.shape} differs from that of its image, {size}")
     return letterbox_mask(codes, side)
 
 
-# Appendix C: 1,600 epochs of one period's images, or 800 of two periods', at 16 a step.
+# Appendix C: 1,600 epochs of one period's images, or 800 of two periods', at 16 per step.
 PAPER: dict[str, Any] = {
     "network": {"backbone": "hrnet_w48", "pretrained": True, "norm_momentum": 0.1},
     "optimiser": {

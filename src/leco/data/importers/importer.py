@@ -22,8 +22,6 @@ SPLITS_BY_NAME = {
 }
 SEED = 0
 SHARE = 5  # one in this many newest samples is for testing
-MISSING = "no such file"
-AMBIGUOUS = "several files have this name"
 _SHOWN = 5  # examples of what was left out
 _LONGEST = 120  # characters of each
 
@@ -39,7 +37,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class LeftOut:
-    """What was left out, by reason."""
+    """Items that were left out, by reason."""
 
     items: dict[str, list[str]] = field(default_factory=dict)
 
@@ -87,12 +85,12 @@ class Source:
         rows = sorted(self.samples, key=lambda sample: (position[sample.version], sample.path))
         columns = zip(*rows, strict=True) if rows else [()] * 4
         named = zip(("image", "label", "version", "split"), map(list, columns), strict=True)
-        broken = [
-            Problem(None, item, why, why.partition(";")[0])
-            for why, all_ in self.left_out.items.items()
-            for item in all_
-        ]
-        return Table(self.root, dict(named), broken=tuple(broken))
+        broken = tuple(
+            Problem(None, item, reason, reason.partition(";")[0])
+            for reason, items in self.left_out.items.items()
+            for item in items
+        )
+        return Table(self.root, dict(named), broken=broken)
 
 
 @dataclass(frozen=True)
@@ -197,8 +195,8 @@ class Finder:
             if len(candidates) == 1:
                 return candidates[0]
             if candidates:
-                return Fault("ambiguous", AMBIGUOUS)
-        return Fault("missing file", MISSING)
+                return Fault("ambiguous", "several files have this name")
+        return Fault("missing file", "no such file")
 
     def _exists(self, path: str) -> bool:
         try:

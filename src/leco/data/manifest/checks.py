@@ -97,12 +97,12 @@ def check_splits_and_periods(table: Table, periods: int) -> Iterator[Problem]:
             fault = Fault("bad split", f"{split!r} is not a split", partial(nearest, split, SPLITS))
             yield table.problem(place, fault)
     for place, period in enumerate(table["period"]):
-        if period and not (is_period(period) and int(period) < periods):
+        if period and not (_is_period(period) and int(period) < periods):
             message = f"period {period!r} is not an integer from 0 to {periods - 1}; each version has one"
             yield table.problem(place, Fault("bad period", message))
 
 
-def is_period(text: str) -> bool:
+def _is_period(text: str) -> bool:
     """Return whether a cell is a non-negative integer of reasonable size."""
     return text.isascii() and text.isdigit() and len(text) <= _LONGEST_PERIOD
 
@@ -112,13 +112,12 @@ def check_repeats(table: Table, samples: Sequence[str], targets: Sequence[str]) 
 
     `samples` are the normalised inputs of the rows ("": none), `targets` their labels or normalised mask paths.
     """
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    first: dict[tuple[str, str], int] = {}
+    repeated: dict[tuple[str, str], list[int]] = {}
     for place, key in enumerate(zip(samples, table["version"], strict=True)):
-        if key[0]:
-            groups[key].append(place)
-    for (_, version), places in groups.items():
-        if len(places) == 1:
-            continue
+        if key[0] and first.setdefault(key, place) != place:
+            repeated.setdefault(key, [first[key]]).append(place)
+    for (_, version), places in repeated.items():
         under = f" under {version}" if version else ""
         if len({targets[place] for place in places}) == 1:
             for place in places[1:]:
@@ -147,7 +146,7 @@ def resolve_splits(table: Table, samples: Sequence[str]) -> tuple[dict[str, str]
 
 def resolve_periods(table: Table, samples: Sequence[str]) -> tuple[dict[str, int], list[Problem]]:
     """Return the period of every sample (`NO_PERIOD` if no row gives one), and the rows that give another one."""
-    periods = [str(int(period)) if is_period(period) else "" for period in table["period"]]
+    periods = [str(int(period)) if _is_period(period) else "" for period in table["period"]]
     first = _first_of_each(samples, periods, set(periods) - {""})
     problems = []
     for place, (sample, period) in enumerate(zip(samples, periods, strict=True)):

@@ -79,23 +79,16 @@ def read_manifest(
     without: str = "",
     tick: Tick = lambda done, total: None,
 ) -> tuple[Manifest, Problems]:
-    """Read and check a manifest, a .csv, .jsonl or .parquet file or a `Table` that was read already.
+    """Read and check a manifest: a .csv, .jsonl or .parquet file, or a `Table` that was read already.
 
-    All problems are raised as one error; with `skip_bad`, rows with a problem are dropped and the problems returned.
+    Paths are relative to `root`, by default the folder of the file. All problems are raised as one error; with
+    `skip_bad`, rows with a problem are dropped and the problems are returned. `without` leaves out a split: its rows
+    are not checked, and its files not even looked for.
 
-    Args:
-        source: the file or table.
-        ontology: the ontology of its labels.
-        root: the folder that paths are relative to; by default, that of the file.
-        decode: also open every file, which is slow, so that training never meets a broken one; this also finds
-            byte-identical files in different splits.
-        side: keep the decoded images as `Manifest.decoded`, scaled to squares of this side, so that no file has to be
-            decoded again; ignored if they are too large to be kept in memory (`fits_memory`).
-        most: open only this many images, chosen at random but always the same.
-        skip_bad: drop rows with a problem instead of raising an error.
-        without: a split to leave out: its rows are not checked, and its files not even looked for.
-        tick: called with the number of files done, and of all files.
-
+    `decode` opens every file, which is slow, so that training never meets a broken one; it also finds byte-identical
+    files in different splits. Of more than `most` images, it opens only that many, always the same. With a `side`, the
+    images are kept as `Manifest.decoded`, scaled to squares of that side, so that no file has to be decoded again,
+    unless they are too large for memory (`fits_memory`). `tick(done, total)` reports progress.
     """
     table = source if isinstance(source, Table) else read_table(Path(source))
     if without:

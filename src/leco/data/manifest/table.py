@@ -24,7 +24,7 @@ DataKind = Literal["images", "features", "masks"]
 
 
 class Fault(NamedTuple):
-    """What is wrong with a file or a value, independent of the rows that name it."""
+    """A fault of a file or a value, independent of the rows that name it."""
 
     kind: str
     message: str
@@ -355,7 +355,7 @@ def _texts(path: Path, name: str, values: Any) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Write a cell as CSV would have it; an integer column with empty cells may hold floats and NaN."""
+    """Write a cell as CSV would have it; an integer column with empty cells may have floats and NaN."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value != value:

@@ -1,4 +1,4 @@
-"""Views (augmentation) of whole batches, on the model's device; the same sample at the same step gets the same view."""
+"""Views (augmentations) of whole batches, on the model's device; determined by seed, step and sample."""
 
 from leco.data.views.images import View, centre_crop_resize, cutout, flip, normalise, pad_crop, random_resized_crop
 from leco.data.views.randaugment import strong, weak

@@ -1,4 +1,4 @@
-"""Views of feature vectors (n, d), so that every method that needs a weak and a strong view runs on them too."""
+"""Views of feature vectors (n, d), so that methods that need a weak and a strong view run on them, too."""
 
 from functools import lru_cache
 
@@ -13,15 +13,15 @@ WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2
 
 
 def weak(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
-    """A little Gaussian noise, in standard deviations; `std` is that of the features, one or one per dimension."""
+    """Add a little Gaussian noise, scaled by the standard deviation `std` of the features, shared or per dimension."""
     check(features, draws)
     return features + WEAK_NOISE * std * draws.normal("noise", features.shape[1]).to(features.dtype)
 
 
 def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
-    """More noise than in `weak`, and independent of it; a share of the features is zero, the rest scaled up.
+    """Add more noise than `weak`, independent of it, and apply dropout.
 
-    One draw decides both: the lowest fifth of its levels drops a feature, the others are the quantiles of its noise.
+    One draw decides both: the lowest fifth of its levels drops a feature, the others are quantiles of its noise.
     """
     check(features, draws)
     levels = draws.branch("strong").levels("noise and dropout", features.shape[1])
@@ -33,7 +33,7 @@ def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
 
 @lru_cache
 def _noise_and_kept(device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each of 65,536 levels: the noise, and what to multiply with, which keeps the mean."""
+    """For each of 65,536 levels: the noise, and the dropout factor, which preserves the mean."""
     dropped = round(STRONG_DROPOUT * 65_536)
     noise, kept = torch.zeros(65_536), torch.zeros(65_536)
     noise[dropped:] = normal_quantiles(65_536 - dropped)
@@ -42,5 +42,5 @@ def _noise_and_kept(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def unit_length(features: Tensor) -> Tensor:
-    """Features scaled to length ten: what a model takes in place of normalised pixels."""
+    """Scale features to length ten: the counterpart of normalising pixels."""
     return 10 * F.normalize(features, dim=1)

@@ -1,4 +1,4 @@
-"""Views of whole batches of images: uint8 (n, c, h, w) in, uint8 out, on whatever device they are."""
+"""Views of whole batches of images: uint8 (n, c, h, w) in, uint8 out, on any device."""
 
 import math
 from collections.abc import Callable
@@ -16,14 +16,14 @@ GREY = 127
 
 
 def flip(images: Tensor, draws: Draws) -> Tensor:
-    """Mirror every other image, left to right."""
+    """Mirror each image, left to right, with probability 0.5."""
     return pad_crop(images, draws, padding=0, mirror=True)
 
 
 def pad_crop(images: Tensor, draws: Draws, padding: int = 4, mirror: bool = False) -> Tensor:
-    """Shift by up to `padding` pixels either way and fill the gap by reflection, after a flip with `mirror`.
+    """Shift by up to `padding` pixels and fill the gap by reflection, after a random flip if `mirror`.
 
-    Both at once, because moving every pixel is most of the work.
+    Both in one step, because moving the pixels is most of the work.
     """
     check(images, draws)
     height, width = images.shape[-2:]
@@ -44,9 +44,9 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """Cut out a box of random area and aspect ratio and resize it to (size, size).
+    """Crop a box of random area and aspect ratio and resize it to (size, size).
 
-    Area and ratio are distributed as torchvision's; where it tries again because a box does not fit, this one clips.
+    Area and ratio are distributed as in torchvision, which however draws again if a box does not fit; this one clips.
     """
     check(images, draws)
     height, width = images.shape[-2:]
@@ -68,10 +68,10 @@ def centre_crop_resize(images: Tensor, resize: int = 256, size: int = 224) -> Te
 
 
 def cutout(images: Tensor, draws: Draws) -> Tensor:
-    """Grey out a square of half the image's side around a uniform centre, as the FixMatch code that the paper uses.
+    """Grey out a square of half the image's side around a uniform centre, as in the FixMatch code that the paper uses.
 
-    There a square that would begin outside is moved inside, one that would end outside is clipped, and it is a pixel
-    larger than it says.
+    That code moves a square that would begin outside the image, clips one that would end outside, and makes it a pixel
+    larger than documented.
     """
     check(images, draws)
     height, width = images.shape[-2:]
@@ -85,7 +85,7 @@ def cutout(images: Tensor, draws: Draws) -> Tensor:
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """The float32 input of a model; mean and standard deviation per channel, of pixels in [0, 1]."""
+    """Normalise to a model's float32 input by mean and standard deviation per channel, of pixels in [0, 1]."""
     shift, factor = (255 * mean).view(-1, 1, 1).to(images.device), (1 / (255 * std)).view(-1, 1, 1).to(images.device)
     return (images.float() - shift) * factor
 
@@ -98,12 +98,12 @@ class Normalisation:
     std: Tensor
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The float32 input of a model."""
+        """Normalise images to a model's float32 input."""
         return normalise(images, self.mean, self.std)
 
 
 def pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The pixels at `rows` and `columns`, which broadcast to (n, a, b): (n, c, a, b). Every view that moves pixels."""
+    """Gather the pixels (n, c, a, b) at `rows` and `columns`, which broadcast to (n, a, b)."""
     n, c, _, width = images.shape
     index = (rows.int() * width + columns.int()).long()  # 32 bits: half the memory to write
     found = images.flatten(2).gather(2, index.flatten(1)[:, None].expand(-1, c, -1))
@@ -111,7 +111,7 @@ def pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def paint(images: Tensor, where: Tensor, value: int) -> Tensor:
-    """Set the pixels where the mask (n, h, w) is one: bit by bit, in a tenth of the time of `masked_fill`."""
+    """Set the pixels where the mask (n, h, w) is one, with bit operations: ten times as fast as `masked_fill`."""
     mask = where.byte()[:, None]
     return images & (mask - 1) | mask * value
 
@@ -125,7 +125,7 @@ def resample(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def resampling_weights(start: Tensor, length: Tensor, edge: int, size: int) -> Tensor:
-    """How much each of `edge` source pixels counts in each of `size` results: (n, size, edge), rows sum to one."""
+    """Weight of each of `edge` source pixels in each of `size` results: (n, size, edge), rows sum to one."""
     step = (length / size)[:, None, None]
     centre = start[:, None, None] + (arange(size, start)[:, None] + 0.5) * step
     source = arange(edge, start) + 0.5
@@ -134,18 +134,18 @@ def resampling_weights(start: Tensor, length: Tensor, edge: int, size: int) -> T
 
 
 def reflect(index: Tensor, size: int) -> Tensor:
-    """Fold an index just outside [0, size) back inside, without repeating the border pixel."""
+    """Reflect an index just outside [0, size) back inside, without repeating the border pixel."""
     return size - 1 - (size - 1 - index.abs()).abs()
 
 
 def arange(size: int, like: Tensor) -> Tensor:
-    """0, 1, ..., size - 1 on the device of `like`."""
+    """Return 0, 1, ..., size - 1 on the device of `like`."""
     return torch.arange(size, device=like.device)
 
 
 def check(batch: Tensor, draws: Draws) -> None:
-    """Refuse to broadcast the draws of one sample over a batch."""
+    """Raise instead of broadcasting the draws of one sample over a batch."""
     if batch.dim() == 4 and batch.shape[1] not in (1, 3):
         raise LecoError(f"images must have 1 or 3 channels, not {batch.shape[1]}")
     if len(batch) != len(draws.ids):
-        raise LecoError(f"a batch of {len(batch)} needs as many sample ids, not {len(draws.ids)}")
+        raise LecoError(f"a batch of {len(batch)} samples needs {len(batch)} sample ids, not {len(draws.ids)}")

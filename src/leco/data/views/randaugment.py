@@ -1,8 +1,8 @@
-"""RandAugment with FixMatch's pool of operations, on whole batches; every operation computes what PIL's would.
+"""RandAugment with FixMatch's pool of operations, on whole batches; every operation gives the same result as PIL's.
 
-The batch is sorted by operation, so that each runs once on its images, with a value per image. Most operations only
-describe what they do, by a table of 256 new pixel values or by an affine map; the images of all of them are then
-changed together.
+The batch is sorted by operation, so that each runs once on its images, with a parameter per image. Most operations only
+return a lookup table of 256 pixel values or an affine map; all images with tables, or with maps, are then transformed
+together.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from torch import Tensor
 from leco.data.rng import Draws
 from leco.data.views.images import arange, check, cutout, pad_crop, paint, pixels
 
-LEVELS = 10  # FixMatch's m: the level is one of 1..9, and a value is that many tenths of the maximum
-COUNT = 2  # FixMatch's n: operations per image, each left out with probability 0.5
+LEVELS = 10  # FixMatch's m: the level is one of 1..9, in tenths of the maximum
+COUNT = 2  # FixMatch's n: operations per image, each skipped with probability 0.5
 
 
 def weak(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> Tensor:
@@ -26,7 +26,7 @@ def weak(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> T
 
 
 def strong(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> Tensor:
-    """FixMatch's strong view: a weak view (not the one that `weak` makes), then RandAugment and cutout."""
+    """FixMatch's strong view: a weak view (other than that of `weak`), then RandAugment and cutout."""
     own = draws.branch("strong")
     return cutout(randaugment(weak(images, own, flip, padding), own), own)
 
@@ -42,12 +42,12 @@ def randaugment(images: Tensor, draws: Draws, count: int = COUNT) -> Tensor:
 
 
 def setting(name: str, level: int = 1, sign: int = 1) -> int:
-    """The number of an operation at a level and with a sign, as `apply_each` wants it."""
+    """Number of an operation at a level and with a sign, as `apply_each` takes it."""
     return list(POOL).index(name) * len(STRENGTHS) + STRENGTHS.index((level, sign))
 
 
 def apply_each(images: Tensor, settings: Tensor) -> Tensor:
-    """Apply to each image the operation, level and sign that its setting stands for."""
+    """Apply to each image the operation, level and sign that its setting encodes."""
     settings, order = settings.sort(stable=True)
     images = images.index_select(0, order)
     counts = torch.bincount(settings // len(STRENGTHS), minlength=len(POOL)).tolist()
@@ -64,7 +64,7 @@ def apply_each(images: Tensor, settings: Tensor) -> Tensor:
 
 
 def make(name: str, images: Tensor, strengths: Tensor) -> Tensor:
-    """What an operation makes for each image; out of a store, if the content of the image does not matter."""
+    """Output of an operation for each image; cached if it does not depend on the image's content."""
     operation = POOL[name]
     if operation.blind:
         return made_blindly(name, images.shape[1:], images.device).index_select(0, strengths)
@@ -73,19 +73,19 @@ def make(name: str, images: Tensor, strengths: Tensor) -> Tensor:
 
 @cache
 def made_blindly(name: str, shape: torch.Size, device: torch.device) -> Tensor:
-    """What an operation makes at every strength, for images of a shape."""
+    """Output of an operation at every strength, for images of a shape."""
     images = torch.zeros(len(STRENGTHS), *shape, dtype=torch.uint8, device=device)
     return POOL[name].make(images, parameters(name, device)).contiguous()
 
 
 @cache
 def parameters(name: str, device: torch.device) -> Tensor:
-    """The parameter of an operation at every strength: float64."""
+    """Parameter of an operation at every strength: float64."""
     values = [POOL[name].parameter(level, sign) for level, sign in STRENGTHS]
     return torch.tensor(values, dtype=torch.double, device=device)
 
 
-# How the images of several operations are changed at once, given what each operation made.
+# Functions that transform the images of several operations at once, given the output of each operation.
 
 Finish = Callable[[Tensor, Tensor], Tensor]
 
@@ -96,7 +96,7 @@ def look_up(images: Tensor, tables: Tensor) -> Tensor:
 
 
 def move(images: Tensor, matrices: Tensor) -> Tensor:
-    """Fetch pixel (x, y) from (ax + by + c, dx + ey + f); black where that is outside. Matrices as by `fixed`."""
+    """Take pixel (x, y) from (ax + by + c, dx + ey + f); black where that is outside. Matrices are from `fixed`."""
     height, width = images.shape[2:]
     a, b, c, d, e, f = matrices.T[:, :, None, None]
     x, y = arange(width, images).int(), arange(height, images).int()[:, None]
@@ -107,18 +107,18 @@ def move(images: Tensor, matrices: Tensor) -> Tensor:
 
 
 def keep(_: Tensor, changed: Tensor) -> Tensor:
-    """Take the images as the operation made them."""
+    """Return the images that the operation made."""
     return changed
 
 
-# Operations that look up: what they make is (n, c, 256) uint8.
+# Operations that return lookup tables: (n, c, 256) uint8.
 
 
 def autocontrast(images: Tensor, _: Tensor) -> Tensor:
     """Stretch each channel to the full range."""
     low, high = images.flatten(2).amin(2, keepdim=True).double(), images.flatten(2).amax(2, keepdim=True).double()
-    # In double precision, in this order, and divided (torch takes 255.0 / x for 255 * (1 / x)), or it truncates to
-    # other integers than PIL.
+    # In double precision, in this order, and as a tensor division (torch computes 255.0 / x as 255 * (1 / x));
+    # otherwise results are truncated to other integers than PIL's.
     scale = torch.full_like(low, 255.0) / (high - low)
     levels = arange(256, images)
     return torch.where(high > low, (levels * scale + -low * scale).clamp(0, 255), levels.double()).byte()
@@ -141,7 +141,7 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
-    """Invert what is not below 256 - amount."""
+    """Invert values of at least 256 - amount."""
     levels = arange(256, images)
     return tables(torch.where(levels < 256 - amount[:, None], levels, 255 - levels), images)
 
@@ -159,11 +159,11 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def tables(rows: Tensor, images: Tensor) -> Tensor:
-    """The same table (n, 256) for every channel."""
+    """Repeat a table (n, 256) for every channel."""
     return rows.byte()[:, None].expand(-1, images.shape[1], -1)
 
 
-# Operations that move pixels: what they make is (n, 6) int32.
+# Operations that return affine maps: (n, 6) int32.
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
@@ -198,12 +198,12 @@ def translate_y(images: Tensor, share: Tensor) -> Tensor:
 
 
 def fixed(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, f: Tensor) -> Tensor:
-    """An affine map in fixed point with 16 bits of fraction, like PIL's: the same pixels on every device."""
-    centred = torch.stack([a, b, c + (a + b) / 2, d, e, f + (d + e) / 2], dim=1)  # a pixel's place is its centre
+    """Affine map in fixed point with 16 fractional bits, like PIL's: the same pixels on every device."""
+    centred = torch.stack([a, b, c + (a + b) / 2, d, e, f + (d + e) / 2], dim=1)  # of pixel centres
     return (65536 * centred + 0.5).floor().int()
 
 
-# Operations that make the changed images: (n, c, h, w) uint8.
+# Operations that return the changed images: (n, c, h, w) uint8.
 
 
 def identity(images: Tensor, _: Tensor) -> Tensor:
@@ -227,7 +227,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def grey(images: Tensor) -> Tensor:
-    """Luma (ITU-R 601) in PIL's fixed point: (n, 1, h, w) int32. A single channel is grey already."""
+    """Return luma (ITU-R 601) in PIL's fixed point: (n, 1, h, w) int32. A single channel is grey already."""
     if images.shape[1] == 1:
         return images.int()
     red, green, blue = images.int().unbind(1)
@@ -235,32 +235,32 @@ def grey(images: Tensor) -> Tensor:
 
 
 def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
-    """From `other` towards `images` by a factor in [0, 1], truncated, in float32: PIL's ImageEnhance."""
+    """Interpolate from `other` to `images` by a factor in [0, 1], in float32, truncated: PIL's ImageEnhance."""
     start = other.float()
     return (start + factor.float() * (images - start)).byte()
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What an operation makes, how that changes images, and its parameter: tenths of a maximum plus a bias."""
+    """A function, how its output transforms images, and its parameter: tenths of a maximum plus a bias."""
 
     make: Callable[[Tensor, Tensor], Tensor]  # images (n, c, h, w) and parameters (n,) float64
     finish: Finish
     maximum: float = 0.0
     bias: float = 0.0
     whole: bool = False  # truncate the parameter
-    signed: bool = False  # either way: left or right, up or down
-    blind: bool = False  # what it makes does not depend on the content of the image
+    signed: bool = False  # in either direction
+    blind: bool = False  # whether the output is independent of the image's content
 
     def parameter(self, level: int, sign: int) -> float:
-        """The parameter at a level and with a sign, as FixMatch computes it."""
+        """Parameter at a level and with a sign, as FixMatch computes it."""
         value = level * self.maximum / LEVELS
         return (int(value) if self.whole else value) * (sign if self.signed else 1) + self.bias
 
 
 STRENGTHS = [(level, sign) for level in range(1, LEVELS) for sign in (1, -1)]
 
-# In the order of what finishes them, so that the images of one kind lie together when sorted.
+# Grouped by the function that transforms the images, so that sorting keeps each group together.
 POOL = {
     "Identity": Operation(identity, keep),
     "Color": Operation(colour, keep, 0.9, 0.05),

@@ -16,14 +16,14 @@ from leco.ontology.version import NO_LABEL
 
 @dataclass(frozen=True)
 class JointCrop:
-    """A `Crop` of the batches of `data.streams`: `joint` for images, evidence rows and labels of all versions."""
+    """A `Crop` for `data.batches`: `joint` for images, evidence rows and labels of all versions."""
 
     base_size: int
     crop: int
     scale: tuple[float, float]
 
     def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
-        """The same samples, cropped; what is outside an image has no label."""
+        """Return the same samples, cropped; pixels outside an image have no label."""
         versions = list(batch.labels)
         masks = [batch.rows, *(batch.labels[version] for version in versions)]
         draws = Draws(seed, step, batch.ids)
@@ -34,7 +34,7 @@ class JointCrop:
 
 
 def photometric(images: Tensor, draws: Draws, strength: float = 0.4) -> Tensor:
-    """Change brightness, contrast and the balance of channels: a strong view that leaves every pixel in its place."""
+    """Change brightness, contrast and the balance of channels: a strong view that moves no pixel."""
     check(images, draws)
     brightness, contrast, *balance = (1 + strength * (2 * draws.uniform("photometric", 5) - 1)).unbind(dim=1)
     channels = torch.stack(balance, dim=1).sqrt()[:, : images.shape[1], None, None]
@@ -55,10 +55,10 @@ def joint(
 ) -> tuple[Tensor, list[Tensor]]:
     """Flip, scale the longer edge to `base_size` times a factor in `scale`, and crop (crop, crop).
 
-    Images uint8 (n, c, h, w) bilinearly; masks (n, h, w) by the nearest pixel, as int64. Where the scaled image is
-    smaller than the crop, the right and the bottom are padded: images with `fill`, masks with -1 (no label). One
-    resampling: the scaled image, 40 times the size of the crop in the paper, is never made. `sizes` (n, 2) tells the
-    height and width of images that were padded to be stacked; what is padding is not part of the image.
+    Images uint8 (n, c, h, w) are resampled bilinearly; masks (n, h, w) by the nearest pixel, as int64. If the scaled
+    image is smaller than the crop, the right and the bottom are padded: images with `fill`, masks with -1 (no label).
+    Only the crop is resampled: the scaled image, 40 times its size in the paper, is never computed. `sizes` (n, 2) are
+    height and width of images that were padded to be stacked; the padding is not part of the image.
     """
     check(images, draws)
     n = len(images)
@@ -84,18 +84,18 @@ def joint(
 
 
 def source(longer: Tensor, size: Tensor, longest: Tensor, position: Tensor, crop: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where each of the `crop` results of one edge lies in the source, the nearest pixel, and whether it is inside."""
+    """For each of the `crop` pixels of an edge: its source position, the nearest pixel, and whether it is inside."""
     scaled = (longer * size / longest).round().clamp(min=1)
     start = (position * ((scaled - crop).clamp(min=0) + 1)).floor()
     place = arange(crop, position) + start
     fraction = torch.minimum(((place + 0.5) * size / scaled - 0.5).clamp(min=0), size - 1.0)
-    # In integers: half-way between two pixels, rounding errors would choose another for each device.
+    # In integers: half-way between two pixels, rounding errors would differ between devices.
     nearest = torch.div((2 * place.long() + 1) * size, 2 * scaled.long(), rounding_mode="floor")
     return fraction, torch.minimum(nearest, size - 1), place < scaled
 
 
 def bilinear(images: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Images at fractional rows (n, a) and columns (n, b): (n, c, a, b) uint8."""
+    """Interpolate images at fractional rows (n, a) and columns (n, b): (n, c, a, b) uint8."""
     top, left = row.floor(), column.floor()
     bottom, right = row.ceil().long()[:, :, None], column.ceil().long()[:, None, :]
     down, across = (row - top)[:, None, :, None], (column - left)[:, None, None, :]

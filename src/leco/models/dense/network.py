@@ -1,4 +1,4 @@
-"""Segmentation networks: HRNet-V2 with OCR heads (appendix C of the paper), or anything of timm's with light ones."""
+"""Segmentation networks: HRNet-V2 with OCR heads (appendix C of the paper), or any timm model with light heads."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,20 +12,20 @@ from leco.models.dense.trunks import HighResolution, Pyramid, resize, timm_pyram
 from leco.models.network import AnyNetwork
 from leco.ontology.version import Version
 
-Head = Callable[[int, int], nn.Module]  # (channels in, number of classes) -> logits, or with auxiliary ones
+Head = Callable[[int, int], nn.Module]  # (input channels, classes) -> a module for logits, or final and auxiliary ones
 _TINY = "tiny"
 
 
 def build_segmenter(name: str, versions: Sequence[Version], pretrained: bool = False) -> "SegmentationNetwork":
-    """Make a network by name.
+    """Build a network by name.
 
-    `hrnet_w48` is the paper's; all of timm's `hrnet…` get OCR heads. Other models of timm's (`resnet18`) become a
-    light pyramid with a linear classifier of pixels, and so does `tiny`, for training from nothing on a CPU.
+    `hrnet_w48` is the paper's; all of timm's `hrnet…` get OCR heads. Other timm models (`resnet18`) become a light
+    pyramid with a linear pixel classifier, and so does `tiny`, for training from scratch on a CPU.
     `pretrained` weights are timm's for ImageNet (the paper's TrainScratch; without them, TrainRandom).
     """
     if name == _TINY:
         if pretrained:
-            raise LecoError("there are no pretrained weights of tiny; choose a timm model, such as resnet18")
+            raise LecoError("tiny has no pretrained weights; choose a timm model, such as resnet18")
         network = Tiny()
         return SegmentationNetwork(Pyramid(network, network.channels), versions, linear_head)
     if name.startswith("hrnet"):
@@ -36,8 +36,8 @@ def build_segmenter(name: str, versions: Sequence[Version], pretrained: bool = F
 class SegmentationNetwork(AnyNetwork):
     """Feature maps, and for each version a head that classifies their pixels; the `Network` of segmentation.
 
-    The last version is the one the network is for. Every head's logits are enlarged once, and auxiliary ones only
-    while training: for 8 crops of 720 pixels and 116 classes they take 1.9 GB.
+    The last version is the one the network is for. Every head's logits are upsampled once, auxiliary ones only in
+    training: for 8 crops of 720 pixels and 116 classes they take 1.9 GB.
     """
 
     def __init__(self, backbone: nn.Module, versions: Sequence[Version], head: Head) -> None:
@@ -50,7 +50,7 @@ class SegmentationNetwork(AnyNetwork):
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """Images (n, 3, h, w) to logits (n, c, h, w) for each version that has a head.
 
-        While training, the auxiliary logits of OCR heads are there, too, by `auxiliary(version)`.
+        In training, this includes the auxiliary logits of OCR heads, under `auxiliary(version)`.
         """
         height, width = images.shape[-2:]
         features = self.backbone(images)
@@ -66,7 +66,7 @@ class SegmentationNetwork(AnyNetwork):
 
 
 def linear_head(channels_in: int, num_classes: int) -> nn.Conv2d:
-    """A linear classifier of each pixel, which starts as those of `Network` do."""
+    """A linear classifier of each pixel, initialised like those of `Network`."""
     head = nn.Conv2d(channels_in, num_classes, 1)
     nn.init.xavier_normal_(head.weight)
     assert head.bias is not None

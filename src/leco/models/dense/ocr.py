@@ -1,4 +1,4 @@
-"""Object-contextual representations (Yuan, Chen and Wang 2020): the head that appendix C puts on HRNet-V2-W48.
+"""Object-contextual representations (Yuan, Chen and Wang 2020): appendix C's head for HRNet-V2-W48.
 
 Shapes: n images, c channels, k classes, h x w pixels of the feature maps.
 """
@@ -18,9 +18,9 @@ DROPOUT = 0.05
 class OcrHead(nn.Module):
     """Classify each pixel by its own features and those of the objects it seems to belong to.
 
-    A first guess, the auxiliary logits, says which pixels belong to a class; the mean of their features represents
-    that class in this image; every pixel attends to these k representations. Training adds the same loss, times 0.4
-    in HRNet's settings, on the auxiliary logits.
+    A first prediction, the auxiliary logits, assigns pixels to classes; the mean of their features represents a class
+    in this image; every pixel attends to these k representations. Training adds the same loss on the auxiliary
+    logits, with a weight of 0.4 in HRNet's settings.
     """
 
     def __init__(self, channels_in: int, num_classes: int) -> None:
@@ -42,16 +42,16 @@ class OcrHead(nn.Module):
 
 
 def represent_classes(pixels: Tensor, logits: Tensor) -> Tensor:
-    """The features (n, c, k) of each class: the mean over its soft region, given features (n, c, h, w) and logits.
+    """Features (n, c, k) of each class: the mean over its soft region, given features (n, c, h, w) and logits.
 
-    A region is a softmax over the pixels, not the classes: it sums to one for a class that covers little or nothing.
+    A region is a softmax over the pixels, not the classes, so it sums to one even for a class that is absent.
     """
     regions = logits.flatten(2).softmax(dim=2)  # (n, k, hw)
     return torch.einsum("nkp,ncp->nck", regions, pixels.flatten(2))
 
 
 class ObjectAttention(nn.Module):
-    """For each pixel, a mixture of the class representations, weighed by how alike pixel and class are."""
+    """For each pixel, a mixture of the class representations, weighted by their similarity to the pixel."""
 
     def __init__(self, channels: int, key_channels: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class ObjectAttention(nn.Module):
         """Pixels (n, c, h, w) and classes (n, c, k) -> context (n, c, h, w)."""
         classes = classes.unsqueeze(3)  # (n, c, k, 1), for convolutions
         query, key, value = self.query(pixels), self.key(classes), self.value(classes)
-        # One attention head; the fused kernels want it as a dimension, and never hold the (hw, k) weights in memory.
+        # One attention head; the fused kernels expect it as a dimension and never store the (hw, k) weights.
         query_hw, key_k, value_k = (maps.flatten(2).transpose(1, 2).unsqueeze(1) for maps in (query, key, value))
         mixture = F.scaled_dot_product_attention(query_hw, key_k, value_k)  # (n, 1, hw, key_channels)
         context: Tensor = self.out(mixture.squeeze(1).transpose(1, 2).reshape_as(query))

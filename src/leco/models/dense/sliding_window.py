@@ -1,4 +1,4 @@
-"""Prediction of large images, window by window (appendix C of the paper)."""
+"""Prediction on large images, window by window (appendix C of the paper)."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,19 +18,19 @@ def sliding_window(
     stride: int,
     flip: bool = True,
 ) -> Tensor:
-    """Probabilities (n, c, h, w) of a version's classes, averaged over all windows that see a pixel.
+    """Probabilities (n, c, h, w) of a version's classes, averaged over all windows that cover a pixel.
 
-    Square windows lie `stride` pixels apart, the last of a row or column flush with the image's edge. With `flip`,
-    those of the mirrored image count as much. Images (n, 3, h, w), as the network takes them (normalised), are padded
-    with zeros to the right and below where they are smaller than the window. The network must be in evaluation mode.
+    Square windows are `stride` pixels apart, the last of a row or column flush with the image's edge. With `flip`,
+    windows of the mirrored image have the same weight. Normalised images (n, 3, h, w) smaller than the window are
+    padded with zeros on the right and at the bottom. The network must be in evaluation mode.
 
-    Memory: one (n, c, h, w) sum, and one window's logits at a time.
+    Memory: one (n, c, h, w) sum, and the logits of one window.
     """
     if not 0 < stride <= window:
-        raise LecoError(f"a stride of {stride} does not fit windows of {window} pixels: it must be 1 to {window}")
+        raise LecoError(f"the stride {stride} does not fit windows of {window} pixels; use 1 to {window}")
     height, width = images.shape[-2:]
     total: Tensor | None = None
-    times = images.new_zeros(height, width, dtype=torch.float32)  # how many windows saw each pixel
+    times = images.new_zeros(height, width, dtype=torch.float32)  # number of windows that cover each pixel
     for mirrored in (False, True) if flip else (False,):
         view = images.flip(3) if mirrored else images
         view = F.pad(view, (0, max(0, window - width), 0, max(0, window - height)))
@@ -50,7 +50,7 @@ def sliding_window(
 
 
 def starts(size: int, window: int, stride: int) -> list[int]:
-    """Where windows begin along an edge of `size` pixels, so that they cover it.
+    """First pixel of each window along an edge of `size` pixels, so that they cover it.
 
     >>> starts(10, window=4, stride=4)
     [0, 4, 6]

@@ -12,8 +12,8 @@ STAGES = ((32, 1), (64, 2), (128, 2), (256, 2))  # channels and blocks at stride
 class Tiny(nn.Module):
     """Feature maps at strides 4, 8, 16 and 32: a ResNet that is thin where maps are large.
 
-    With its pyramid it has 2.8 M parameters and trains on 30 crops of 160 pixels a second on one core (31 classes;
-    about half of the time is the loss at full size), as fast as `mobilenetv3_small_100` and twice as fast as
+    With its pyramid it has 2.8 M parameters and trains on 30 crops of 160 pixels per second on one core (31 classes;
+    about half of the time goes into the loss at full size), as fast as `mobilenetv3_small_100` and twice as fast as
     `resnet18`. After 200 steps of 16 crops of CamVid from random weights it reached 16.9 % mIoU on the 31 classes
     (n = 2: 16.5, 17.3; SGD, 0.05), `mobilenetv3_small_100` 15.5 (n = 1, the better of 0.05 and 0.2) and `resnet18`
     13.4 (n = 1, the better of 0.02 and 0.05). These are CamVid's test frames, and the best of six widths and depths

@@ -1,4 +1,4 @@
-"""The two things that every dense network here is made of: a normalised convolution, and a change of resolution."""
+"""Trunks of dense networks, and the convolution and resizing they are made of."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from leco.models.backbones import timm_model
 
 
 def conv_norm_relu(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A padded convolution, BatchNorm and ReLU; without a bias, which BatchNorm would subtract again."""
+    """A padded convolution, BatchNorm and ReLU; no bias, which BatchNorm would subtract again."""
     return nn.Sequential(
         nn.Conv2d(channels_in, channels_out, kernel, stride, padding=kernel // 2, bias=False),
         nn.BatchNorm2d(channels_out),
@@ -20,11 +20,11 @@ def conv_norm_relu(channels_in: int, channels_out: int, kernel: int, stride: int
 
 
 def resize(maps: Tensor, height: int, width: int) -> Tensor:
-    """Resample (n, c, h, w) bilinearly to (n, c, height, width); maps of that size already are returned as they are.
+    """Resample (n, c, h, w) bilinearly to (n, c, height, width); maps that have this size already are not copied.
 
     Pixels are squares (`align_corners=False`), as in the views. HRNet's Cityscapes settings align corners instead: a
-    stride of 4 is then 4.017 in a crop of 720 pixels and 4.077 in one of 160, so that maps lie elsewhere in windows
-    of another size than the training crop. Here the stride is the same in every window.
+    stride of 4 is then 4.017 in a crop of 720 pixels and 4.077 in one of 160, so that maps are shifted in windows
+    whose size differs from the training crop. Here the stride is the same in every window.
     """
     if maps.shape[-2:] == (height, width):
         return maps
@@ -55,11 +55,11 @@ class HighResolution(nn.Module):
 
 
 class Exchange(nn.Module):
-    """One of timm's modules that let the resolutions exchange what they know, but for maps of any size.
+    """One of timm's modules that exchange information between resolutions, for maps of any size.
 
-    timm doubles coarse maps, which fits only images whose sides are multiples of 32, and the paper's crops of 720
-    pixels are not. HRNet's segmentation code resizes bilinearly to the size at hand, and so does this. The parts keep
-    timm's names, so weights of one fit the other.
+    timm doubles coarse maps, which only works for images whose sides are multiples of 32, unlike the paper's crops of
+    720 pixels. HRNet's segmentation code resizes bilinearly to the required size, and so does this. The parts keep
+    timm's names, so that weights are interchangeable.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -92,12 +92,12 @@ CHANNELS = 64
 class Pyramid(nn.Module):
     """Feature maps of a network, projected to the same channels and added up from coarse to fine.
 
-    In the manner of feature pyramid networks (Lin et al. 2017), but with one 3x3 convolution at the end instead of
-    one per resolution, since only the finest sum is used.
+    A feature pyramid network (Lin et al. 2017), but with one 3x3 convolution at the end instead of one per resolution,
+    since only the finest sum is used.
     """
 
     def __init__(self, network: nn.Module, channels: Sequence[int]) -> None:
-        """`network` gives a list of maps, from fine to coarse; the last ones, with these `channels`, are used."""
+        """Use the last maps, with these `channels`, of those that `network` returns from fine to coarse."""
         super().__init__()
         self.network = network
         self.laterals = nn.ModuleList(nn.Conv2d(number, CHANNELS, 1) for number in channels)
@@ -105,7 +105,7 @@ class Pyramid(nn.Module):
         self.num_features = CHANNELS
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, 3, h, w) -> (n, num_features, h / 4, w / 4), rounded up, or at the finest stride that there is."""
+        """(n, 3, h, w) -> (n, num_features, h / 4, w / 4), rounded up, or at the finest stride available."""
         maps = self.network(images)[-len(self.laterals) :]
         *finer, total = [lateral(map_) for lateral, map_ in zip(self.laterals, maps, strict=True)]
         for lateral in reversed(finer):
@@ -116,10 +116,10 @@ class Pyramid(nn.Module):
 
 
 def timm_pyramid(name: str, pretrained: bool, others: Sequence[str] = ()) -> Pyramid:
-    """The pyramid of a timm model, from stride 4 up; `others` are names that would have been right, too.
+    """Pyramid of a timm model, from stride 4 up; `others` are further valid names, which the error message suggests.
 
-    Whether a model will do is found by trying it on a small image of an odd size: nearly half of timm's take none
-    but the size they were made for, or only multiples of some patch, or have no feature maps.
+    Models are tried on a small image of an odd size: nearly half of timm's accept only the size they were made for,
+    only multiples of some patch, or have no feature maps.
     """
     height, width = 97, 131
     try:
@@ -129,9 +129,11 @@ def timm_pyramid(name: str, pretrained: bool, others: Sequence[str] = ()) -> Pyr
         proper = [map_.shape[1] for map_ in maps] == network.feature_info.channels()  # type: ignore[operator, union-attr]
     except LecoError:
         raise
-    except Exception:  # a failed assertion, a shape that cannot be, or a network without feature maps
+    except Exception:  # a failed assertion, an impossible shape, or a network without feature maps
         proper = False
     if not proper:
-        raise LecoError(f"{name} gives no feature maps of images of any size; choose a convolutional one, as resnet18")
+        raise LecoError(
+            f"{name} has no feature maps for images of any size; choose a convolutional network, such as resnet18"
+        )
     used = [map_ for map_ in maps if map_.shape[2] * FINEST_STRIDE < height + FINEST_STRIDE]
     return Pyramid(network.train(), [map_.shape[1] for map_ in used])

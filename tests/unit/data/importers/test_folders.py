@@ -139,3 +139,12 @@ def test_a_folder_without_images_is_refused(tmp_path, street):
         read_manifest(image_folder(tmp_path, street), street)
     with pytest.raises(LecoError, match="no such folder"):
         image_folder(tmp_path / "nowhere", street)
+
+
+def test_splits_of_a_manifest_may_come_before_or_after_the_version(tmp_path, street):
+    names = ["v1/train/road/a.png", "v1/val/road/b.png", "v2/road/c.png", "test/v2/road/d.png"]
+    for number, name in enumerate(names):
+        write_image(tmp_path / name, number)
+    manifest, _ = read_manifest(image_folder(tmp_path, street), street)
+    splits = dict(zip(manifest.inputs, manifest.split.tolist(), strict=True))
+    assert splits == dict(zip(names, ["train", "val", "train", "test"], strict=True))

@@ -1,0 +1,113 @@
+"""The paper's benchmarks, and small ones, as datasets."""
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leco.data import UNTESTED
+from leco.data.benchmarks import load
+from leco.data.benchmarks import recipe as find_recipe
+from leco.data.benchmarks.benchmark import Benchmark, Kind
+from leco.data.samples import Samples
+from leco.dataset.dataset import Counts, Dataset
+from leco.dataset.periods import Periods, SplitDeal, contents, digest
+from leco.errors import LecoError
+from leco.modalities import MODALITIES, Modality
+from leco.ontology.ontology import Ontology
+from leco.settings import NetworkSettings
+
+
+class BenchmarkDataset(Dataset):
+    """One of the paper's benchmarks, or a small one, with its data in a folder."""
+
+    def __init__(self, name: str, root: Path, size: int | None = None, transition: Kind = "tree") -> None:
+        self.recipe, self.root, self.size, self.transition = find_recipe(name), root, size, transition
+        self.name = self.recipe.name
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """The data, read on first use."""
+        return load(self.name, self.root, self.size, self.transition)
+
+    @property
+    def is_benchmark(self) -> bool:
+        """All labels are known."""
+        return True
+
+    @property
+    def modality(self) -> Modality:
+        """The recipe's modality."""
+        return MODALITIES[self.recipe.modality]
+
+    @property
+    def ontology(self) -> Ontology:
+        """The versions, and how their classes evolved."""
+        return self.benchmark.ontology
+
+    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+        """Split the pool into periods, stratified by class."""
+        found = self.benchmark
+        split = found.split(seed)
+        test = found.test if tested else found.pool
+        everything = torch.arange(len(test) if tested else 0)
+        learned = contents(found.pool)
+        both = learned + contents(test, everything)
+        fingerprint = partial(digest, found.ontology)
+        first = split.periods[0].train
+        made = Periods(
+            name=found.name,
+            modality=self.modality,
+            ontology=found.ontology,
+            versions=tuple(period.version for period in split.periods),
+            pool=found.pool,
+            test=test,
+            views=found.views,
+            normalise=self.modality.normaliser(found.pool, first, network or NetworkSettings()),
+            deal=SplitDeal(split, everything),
+            fingerprint=fingerprint(split.fingerprint, both),
+            learned=fingerprint(split.fingerprint, learned) + UNTESTED,
+            data=fingerprint(f"{found.name} {found.recipe.size}", both),
+            evaluated=found.evaluated,
+            source=f"{found.name}, {found.recipe.size} samples a period, {self.transition} transition",
+        )
+        return made if tested else made.without_test()
+
+    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
+        """The recipe's settings, at the paper's budget or a smaller one."""
+        if budget not in self.recipe.settings:
+            known = " or ".join(self.recipe.settings)
+            raise LecoError(f"budget: {self.name} has no budget {budget!r}; use {known}")
+        return dict(self.recipe.settings[budget])
+
+    def labelled(self, split: str, shape: Sequence[int], side: int | None) -> tuple[Samples, Tensor]:
+        """The test samples: which others a model has learnt from depends on its seed."""
+        if split != "test":
+            raise LecoError(f"{self.name}: models are evaluated on the test split of a benchmark, not on {split}")
+        return self.benchmark.test, torch.arange(len(self.benchmark.test))
+
+    def counts(self) -> Counts:
+        """Number of training and validation samples of each period, and of test samples."""
+        split = self.benchmark.split(0)
+        test = len(self.benchmark.test)
+        return {
+            period.version: {"train": len(period.train), "val": len(period.validation), "test": test}
+            for period in split.periods
+        }
+
+
+def benchmark(
+    name: str, root: str | Path = "data", *, size: int | None = None, transition: Kind = "tree"
+) -> BenchmarkDataset:
+    """Load one of the benchmarks that `leco data list` shows, from the folder `root`.
+
+    `size` overrides the number of samples per period. `transition` is for Mapillary, where it is inferred: the
+    majority parent of every class, or the measured shares.
+
+    >>> benchmark("digits-leco")
+    Dataset('digits-leco', classification; v1: 200 train + 50 val + 597 test, v2: 200 train + 50 val + 597 test)
+    """
+    return BenchmarkDataset(name, Path(root), size, transition)
