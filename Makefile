@@ -11,6 +11,9 @@ demo: install  ## run the main job on embedded data
 test: install  ## run all tests
 	$(BIN)/python -m pytest
 
+dist: install  ## build the wheel and the source distribution into dist
+	$(BIN)/python -m build
+
 check: install  ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -18,9 +21,6 @@ check: install  ## formatting, lint and types
 
 docs: install  ## build the documentation into build/docs; warnings, such as broken links, are errors
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
-
-dist: install  ## build the wheel and the source distribution into dist
-	$(BIN)/python -m build
 
 bench: install  ## time what docs/explanation/performance.md reports; a quarter of an hour on an idle machine
 	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses; do \

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--model", default="wrn-28-2")
     parser.add_argument("--method", default="lpl+st-hard/cond")
     parser.add_argument("--steps", type=int, nargs="+", default=[600, 160_000], help="of the whole run")
-    parser.add_argument("--draws-a-view", type=int, default=4, help="as training.transfer.draws_per_view")
+    parser.add_argument("--draws-per-view", type=int, default=4, help="as training.transfer.draws_per_view")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
@@ -38,9 +38,9 @@ def main() -> None:
     for steps in options.steps:
         net = network(options.model, tree, method.coarse)
         job = replace(make_job(method, pool, tree, net if method.needs_teacher else None, steps), strategy="freeze")
-        views = number_of_views(job, net.heads[0].in_features, options.draws_a_view)  # type: ignore[arg-type]
+        views = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
         banked = on_features(
-            replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, options.draws_a_view
+            replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, options.draws_per_view
         )
         assert banked is not None
         started = time.perf_counter()

@@ -63,7 +63,7 @@ def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | N
     uses_history = any(request.part == "history" for term in summands for request in term.needs)
     if not uses_history:
         annotated = replace(annotated, history=())
-    batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps)
+    batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps=steps)
     settings = Settings().change(optimiser={"learning_rate": (0.01,)}, batches={"evaluate_every": ENDLESS})
     return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, make_fabric("cpu"))
 

@@ -5,10 +5,10 @@
         --stage FOLDER
     .venv/bin/python benchmarks/plan_backtest.py --figure docs/figures/planning.svg
 
-A plan sees a smaller benchmark; the rest of the pool are samples to label. Each strategy is then carried out on samples
+A plan gets a smaller benchmark; the rest of the pool are samples to label. Each strategy is then carried out on samples
 drawn at random, a head is trained on all labels (as the plan does: frozen features, evidence losses), and scored on the
 whole test split, which plans never read. A case is one training. Features of CIFAR are those of the network in FOLDER,
-a stage of a store (docs/planning.md says which). Cases are kept in RUNS/backtest, for the figure and to resume.
+a stage of a store (see docs/how-to/planning.md). Cases are stored in RUNS/backtest, for the figure and to resume.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from leco.data.benchmarks import BENCHMARKS, mapillary
+from leco.data.benchmarks import BENCHMARKS
 from leco.experiments.experiment import experiment
 from leco.experiments.run import Machine, run_stage
 from leco.experiments.stages import plan
@@ -60,8 +60,7 @@ CASES = {
 
 def shrink_vistas() -> None:
     """Take the made-up tree of the tests for the benchmark."""
-    mapillary._LONGER_EDGE = 40
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
     BENCHMARKS._entries[small.name] = small
 
 

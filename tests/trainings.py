@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from leco.experiments.bundles import bundle_stage
 from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.run import Machine, run_stage
@@ -53,3 +55,12 @@ def model_of(bundle: Bundle) -> Model:
 def exported(bundle: Bundle) -> tuple[bytes, float]:
     """A bundle as ONNX, and its difference from torch."""
     return export_onnx(bundle.network(), bundle.description, bundle.ontology, str(bundle))
+
+
+def assert_consistent(scores: dict[str, Any], metric: str = "macc") -> None:
+    """The mean of a stored result is that of its classes, each of which was tested, and something was right."""
+    column = {"macc": "accuracy", "miou": "iou"}[metric]
+    tested = [row[column] for row in scores["per_class"] if row["support"]]
+    assert scores[metric] == pytest.approx(sum(tested) / len(tested))
+    assert [row["class"] for row in scores["per_class"] if not row["support"]] == scores["absent"]
+    assert any(tested)

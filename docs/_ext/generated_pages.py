@@ -11,6 +11,7 @@ from settings_table import settings_tables
 from sphinx.errors import ExtensionError
 
 from leco.cli.main import app as command_line
+from leco.experiments.experiment import REGISTERED
 from leco.settings import PARTS as SETTINGS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # For each page, the part that is generated, and the function that writes it, given the page.
 PARTS: dict[str, tuple[str, Callable[[str], str]]] = {
     "reference/cli": ("verbs", lambda page: verbs(command_line, "leco", how_tos(page))),
-    "reference/settings": ("settings", lambda _: settings_tables(SETTINGS)),
+    "reference/settings": ("settings", lambda _: settings_tables(SETTINGS, REGISTERED)),
 }
 
 

@@ -11,23 +11,30 @@ _HUGE = 1_000_000
 _SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 
-def settings_tables(parts: Mapping[str, type[BaseModel]]) -> str:
-    """A section for each part: its docstring, and a table of its settings."""
-    return "\n".join(f"## {name}\n\n{_first_paragraph(part)}\n\n{_table(part)}\n" for name, part in parts.items())
+def settings_tables(parts: Mapping[str, type[BaseModel]], registered: Mapping[str, Iterable[str]]) -> str:
+    """A section for each part: its docstring, and a table of its settings; `registered` names the values of some."""
+    return "\n".join(
+        f"## {name}\n\n{_first_paragraph(part)}\n\n{_table(name, part, registered)}\n" for name, part in parts.items()
+    )
 
 
 def _first_paragraph(part: type[BaseModel]) -> str:
     return " ".join((part.__doc__ or "").partition("\n\n")[0].split())
 
 
-def _table(part: type[BaseModel]) -> str:
-    rows = [(f"`{name}`", _default(field), _meaning(field)) for name, field in part.model_fields.items()]
+def _table(title: str, part: type[BaseModel], registered: Mapping[str, Iterable[str]]) -> str:
+    rows = [
+        (f"`{name}`", _default(field), _meaning(field, registered.get(f"{title}.{name}", ())))
+        for name, field in part.model_fields.items()
+    ]
     return "\n".join([_row(("setting", "default", "meaning")), "|---|---|---|", *map(_row, rows)])
 
 
-def _meaning(field: FieldInfo) -> str:
+def _meaning(field: FieldInfo, registered: Iterable[str]) -> str:
     """The description of a field, and in italics the values that it takes."""
-    values = [spell_type(field.annotation), bounds([*field.metadata, *_inner_metadata(field.annotation)])]
+    names = " or ".join(f"`{name}`" for name in registered)
+    limits = bounds([*field.metadata, *_inner_metadata(field.annotation)])
+    values = [names or spell_type(field.annotation), limits]
     return " ".join((field.description or "").split()) + f" *({', '.join(filter(None, values))})*"
 
 

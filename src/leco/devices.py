@@ -29,11 +29,11 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
     device = _resolved(device)
     check_precision(device, precision)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    processes, here = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    processes, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     fabric = Fabric(
         accelerator=device,
-        devices=here,
-        num_nodes=processes // here,
+        devices=local,
+        num_nodes=processes // local,
         precision=precision,
         strategy=DDPStrategy(**_without_broadcast()) if processes > 1 else "auto",
     )

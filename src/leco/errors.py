@@ -68,7 +68,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of another library's error, or its type if it has no message.
 
     >>> first_line(ValueError("no such layer\\nat ...")), first_line(AssertionError())

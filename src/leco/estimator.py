@@ -181,7 +181,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             procedure = Procedure.model_validate(values | {"seed": seed, "training": training})
         except ValidationError as error:
-            raise LecoError(_in_words(spell_out(error.errors()[0]))) from None
+            raise LecoError(_in_parameters(spell_out(error.errors()[0]))) from None
         if len(procedure.training.optimiser.learning_rate) > 1:
             raise LecoError(f"learning_rate: must be one number, not {rate!r}; use GridSearchCV to try several")
         heads = procedure.head_start or Method.parse(procedure.method).needs_old_heads
@@ -271,7 +271,7 @@ def this_process() -> Fabric:
     return fabric
 
 
-def _in_words(problem: str) -> str:
+def _in_parameters(problem: str) -> str:
     """Replace the names of settings in a message by those of the estimator's parameters."""
     for parameter, place in PARAMETERS.items():
         problem = problem.replace(f"training.{place}", parameter)

@@ -28,6 +28,14 @@ def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
         raise LecoError(f"{path}: {what}: {f'{place}: ' if place else ''}{problem}") from None
 
 
+def as_path(name: str, value: object) -> Path:
+    """A local path that a caller gave for a parameter; addresses, empty ones and other types are refused."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "://" in text or "\0" in text:
+        raise LecoError(f"{name}: must be the path of a local file or folder, not {value!r}")
+    return Path(text).expanduser()
+
+
 def read_text(path: Path, largest: int) -> str:
     """Read a UTF-8 file of at most `largest` bytes."""
     try:
@@ -45,6 +53,22 @@ def read_text(path: Path, largest: int) -> str:
         raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """Read the notes in the header of a safetensors file: its length in eight bytes, then JSON. Needs no torch.
+
+    Raises OSError or ValueError if there is no such header.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size - 8:
+            raise ValueError("the file is truncated")
+        header = json.loads(file.read(length))
+    notes = header.get("__metadata__") if isinstance(header, dict) else None
+    if not isinstance(notes, dict):
+        raise ValueError("the file has no metadata")
+    return notes
 
 
 def write_text(path: Path, text: str) -> None:

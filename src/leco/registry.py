@@ -74,7 +74,7 @@ def import_modules(names: Iterable[str]) -> None:
         sys.path.insert(0, "")
         try:
             importlib.import_module(name)
-        except Exception as error:  # whatever a user's module raises
+        except (Exception, SystemExit) as error:  # whatever a user's module raises
             raise LecoError(f"--import {name}: cannot be imported: {first_line(error)}") from None
         finally:
             sys.path.remove("")

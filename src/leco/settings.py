@@ -75,7 +75,7 @@ class OptimiserSettings(Part):
     """The optimiser and its learning-rate schedule."""
 
     name: str = "sgd"
-    """A registered optimiser: `sgd` or `adamw`."""
+    """Name of a registered optimiser."""
 
     learning_rate: LearningRates = (0.06,)
     """Initial learning rate. Of several, each period keeps the one that is best on validation."""
@@ -93,12 +93,12 @@ class OptimiserSettings(Part):
     """Nesterov momentum for `sgd`."""
 
     schedule: str = "cosine"
-    """A registered learning-rate schedule: `cosine` (FixMatch's) or `poly` (HRNet's)."""
+    """Name of a registered learning-rate schedule; `cosine` is FixMatch's, `poly` HRNet's."""
 
     @model_validator(mode="after")
     def _momentum_for_nesterov(self) -> Self:
         if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs a momentum above 0")
+            raise ValueError("nesterov: needs a momentum above 0")
         return self
 
 
@@ -130,12 +130,12 @@ class BatchSettings(Part):
     @model_validator(mode="after")
     def _even(self) -> Self:
         if self.size % 2:
-            raise ValueError(f"training.batches.size must be even, not {self.size}: half of a batch is history")
+            raise ValueError(f"size: must be even, not {self.size}: half of a batch is history")
         return self
 
 
 class PseudoLabelSettings(Part):
-    """How pseudo-labels of the history are made."""
+    """Pseudo-labels of the history."""
 
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Confidence above which `pl` and `fixmatch` keep a pseudo-label, after conditioning."""
@@ -159,7 +159,7 @@ class PseudoLabelSettings(Part):
 
 
 class HistorySettings(Part):
-    """How the coarse labels of the history are used."""
+    """Coarse labels of the history."""
 
     coarse_on_new: bool = True
     """Also apply `joint` and `lpl` to the new samples, through the coarse labels that theirs imply.
@@ -210,7 +210,7 @@ class SegmentationSettings(Part):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not 0 < self.scale[0] <= self.scale[1] <= 10:
-            raise ValueError(f"scale must be two positive factors up to 10, the smaller first, not {self.scale}")
+            raise ValueError(f"scale: must be two positive factors up to 10, the smaller first, not {self.scale}")
         return self
 
 
@@ -218,7 +218,7 @@ class FinishSettings(Part):
     """Changes to a trained network before it is evaluated and stored. All are beyond the paper."""
 
     head: str = "trained"
-    """`trained`, or a registered head that is fitted to the features of all samples in closed form: `gaussian`.
+    """`trained`, or a registered head that is fitted to the features of all samples in closed form.
     For classification with few labels per class and good features."""
 
     adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
@@ -228,7 +228,7 @@ class FinishSettings(Part):
     def _one_of_both(self) -> Self:
         if self.head != "trained" and self.adjust:
             raise ValueError(
-                f"training.finish.adjust: {self.adjust:g} is for trained heads; a {self.head} head does not prefer "
+                f"adjust: {self.adjust:g} is for trained heads; a {self.head} head does not prefer "
                 "frequent classes; set it to 0"
             )
         return self
@@ -251,7 +251,7 @@ class Settings(Part):
     def _head_steps_fit(self) -> Self:
         if self.transfer.head_steps >= self.batches.steps:
             raise ValueError(
-                f"training.transfer.head_steps must be fewer than the {self.batches.steps} steps, "
+                f"transfer.head_steps: must be fewer than the {self.batches.steps} steps, "
                 f"not {self.transfer.head_steps}"
             )
         return self

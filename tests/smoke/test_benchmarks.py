@@ -1,4 +1,4 @@
-"""Every benchmark, from the official layout of its data to batches; on made-up trees where the data cannot be had."""
+"""Every benchmark, from the official layout of its data to batches; on synthetic trees where data are not available."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def batches(benchmark: Benchmark, period: int, workers: int = 0) -> Steps:
 
 
 def check(benchmark: Benchmark) -> None:
-    """What holds for every benchmark."""
+    """Check properties of every benchmark."""
     assert tuple(len(version) for version in benchmark.ontology.versions) == benchmark.recipe.classes
     split = benchmark.split(seed=1)
     every = torch.cat([torch.cat([period.train, period.validation]) for period in split.periods])
@@ -85,7 +85,7 @@ def test_cifars_own_superclasses_are_those_of_the_ontology(cifar_root):
 
 
 @pytest.mark.data
-def test_cifars_test_file_is_read_only_by_those_who_ask_for_it(cifar_root, tmp_path):
+def test_cifars_test_file_is_read_only_on_request(cifar_root, tmp_path):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     for name in ("meta", "train"):
@@ -121,7 +121,7 @@ def test_the_small_real_benchmarks_load(data_root, name):
 
 
 @pytest.mark.data
-def test_camvid_deals_other_frames_to_each_period_and_maps_void_to_no_label(data_root):
+def test_camvid_has_other_frames_in_each_period_and_maps_void_to_no_label(data_root):
     benchmark = load("camvid-leco", data_root)
     fine = benchmark.pool.labels["classes"].read(torch.arange(5))
     groups = benchmark.pool.labels["groups"].read(torch.arange(5))
@@ -132,7 +132,7 @@ def test_camvid_deals_other_frames_to_each_period_and_maps_void_to_no_label(data
 
 @pytest.fixture
 def inat_root(data_root: Path, tmp_path: Path) -> Path:
-    """The real metadata with a made-up image for each of a few lines of the lists."""
+    """The real metadata with a synthetic image for each of a few lines of the lists."""
     folder = tmp_path / "semi-inat-2021"
     folder.mkdir()
     for name in ("all_taxa_info.json", "label2taxaid.json"):
@@ -152,7 +152,7 @@ def inat_root(data_root: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "size"), [("inat-leco", 4_000), ("inat-4tp-leco", 2_000)])
-def test_inat_reads_the_official_lists_and_deals_every_class_to_every_period(inat_root, name, size):
+def test_inat_reads_the_official_lists_and_has_every_class_in_every_period(inat_root, name, size):
     benchmark = load(name, inat_root, size=size)
     split = benchmark.split(0)
     assert [len(v) for v in benchmark.ontology.versions] == list(benchmark.recipe.classes)
@@ -200,7 +200,7 @@ def test_wrong_inat_lists_are_named(inat_root):
 
 
 def vistas(root: Path) -> Benchmark:
-    small = replace(recipe("mapillary-leco"), classes=(4, 6), size=10)
+    small = replace(recipe("mapillary-leco"), classes=(4, 6), size=10, image_size=40)
     return small.build(small, root)
 
 
@@ -215,12 +215,11 @@ def test_mapillary_reads_the_official_tree_and_infers_its_transition(vistas_root
     assert [(len(p.train), len(p.validation)) for p in split.periods] == [(10, 0), (10, 0)]
 
 
-def test_mapillary_batches_hold_both_versions(vistas_root, monkeypatch):
-    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
+def test_mapillary_batches_hold_both_versions(vistas_root):
     benchmark = vistas(vistas_root)
     evidence = benchmark.ontology.evidence()
     annotated = annotate(benchmark.split(0), 1, "label-new")
-    step = next(loader(Steps(benchmark.pool, annotated, evidence, 4, 0, 1)))
+    step = next(loader(Steps(benchmark.pool, annotated, evidence, 4, 0, steps=1)))
     assert step.history.rows.shape == (4, 40, 40)
     assert step.history.sizes.tolist() == [[30, 40]] * 4
     assert step.new.labels["v1.2"].max() < 4
@@ -330,7 +329,7 @@ def test_unknown_benchmarks_and_sizes_are_named(tmp_path):
         load("digits-leco", tmp_path, size=5_000).split(0)
 
 
-def test_fetching_stops_at_the_network_and_says_so(tmp_path, monkeypatch):
+def test_a_failed_download_is_reported(tmp_path, monkeypatch):
     def no_network(*_: object, **__: object) -> None:
         raise OSError("no route to host")
 

@@ -38,7 +38,7 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     assert "0 to train" in again.stdout
 
 
-def test_a_head_start_makes_other_stages_but_of_the_first_period(tmp_path):
+def test_a_head_start_makes_other_stages_except_for_the_first_period(tmp_path):
     call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
     settings = ["--set", "training.batches.steps=2", "--set", "training.batches.size=8"]
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
@@ -67,7 +67,7 @@ def test_a_failure_stops_only_what_needs_it(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced_and_its_stage_goes_on(tmp_path):
+def test_a_killed_worker_is_replaced_and_its_stage_continues(tmp_path):
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0-1"]
     command += ["--jobs", "2", "--set", "training.batches.steps=400", "--runs", str(tmp_path / "runs")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2"}
@@ -116,7 +116,7 @@ def test_a_wrong_grid_is_refused(case, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_ray_engine_finds_what_the_local_one_finds_though_a_worker_is_killed(tmp_path):
+def test_the_ray_engine_gives_the_results_of_the_local_one_although_a_worker_is_killed(tmp_path):
     pytest.importorskip("ray", reason="ray is an extra")
     arguments = ["--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--set", "training.batches.steps=400"]
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]

@@ -12,7 +12,7 @@ from tests.pictures import draw
 from typer.main import get_command
 
 from leco.cli.main import app
-from leco.data.benchmarks import BENCHMARKS, mapillary
+from leco.data.benchmarks import BENCHMARKS
 from leco.methods import method
 from leco.methods.terms import TERMS
 from leco.modalities import MODALITIES
@@ -125,8 +125,7 @@ def test_the_commands_and_scripts_of_a_page_work_one_after_the_other(page, tmp_p
 @pytest.mark.parametrize("page", pages_with(is_on_benchmarks), ids=lambda page: page.name)
 def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, vistas_root, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     (tmp_path / "DIR").mkdir()
     for folder in (*data_root.iterdir(), *cifar_root.iterdir(), vistas_root / "mapillary-vistas"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands import assert_refused, leco
 
-from leco.data.benchmarks import BENCHMARKS, Benchmark, mapillary
+from leco.data.benchmarks import BENCHMARKS, Benchmark
 
 
 def test_images_get_the_features_of_the_model_before_and_test_is_not_touched(tmp_path):
@@ -109,8 +109,7 @@ def test_of_a_benchmark_the_test_samples_are_not_read(tmp_path, monkeypatch: pyt
 
 
 def test_masks_are_planned_by_the_image(vistas_root: Path, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     call = ["plan", small.name, "--data", vistas_root, "--backbone", "pixels", "--draws", 5, "--budget", 5, "--json"]
     plan = json.loads(leco(*call, cwd=tmp_path).stdout)
@@ -123,4 +122,4 @@ def test_masks_are_planned_by_the_image(vistas_root: Path, tmp_path, monkeypatch
 
 def test_wrong_backbones_are_refused(tmp_path):
     call = ["plan", "digits-leco", "--budget", 5, "--backbone"]
-    assert_refused([*call, "resnet1888"], "'resnet1888' is no backbone", tmp_path)
+    assert_refused([*call, "resnet1888"], "'resnet1888' is not a backbone", tmp_path)

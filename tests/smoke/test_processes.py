@@ -1,4 +1,4 @@
-"""Runs in several processes, and in processes that are killed, end as those of a single one do."""
+"""Runs in several processes give the results of a single one, even if processes are killed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tests import processes
 from tests.commands import leco
 
-from leco.data.benchmarks import BENCHMARKS, mapillary
+from leco.data.benchmarks import BENCHMARKS
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -21,7 +21,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 @pytest.fixture
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(mapillary, "_LONGER_EDGE", mapillary._LONGER_EDGE)  # to be put back
     monkeypatch.setattr(BENCHMARKS, "_entries", dict(BENCHMARKS._entries))
     processes.shrink_vistas()
     torch.set_num_threads(1)
@@ -29,7 +28,7 @@ def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds(tmp_path, vistas):
+def test_two_processes_give_the_results_of_one(tmp_path, vistas):
     """Same batches, same gradients, BatchNorm over all: after a few steps they differ by rounding only."""
     one, two, cases = tmp_path / "one", tmp_path / "two", ("soft", "freeze", "lp-ft", "pixels")
     for case in cases:
@@ -80,3 +79,14 @@ def test_a_killed_segmentation_ends_in_the_same_bits(tmp_path, vistas):
     for stage in stages:
         for file in ("model.safetensors", "metrics.jsonl", "overlays.png"):
             assert (whole / "stages" / stage / file).read_bytes() == (killed / "stages" / stage / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_the_command_trains_in_two_processes_from_an_empty_store(tmp_path):
+    settings = ["--set", "training.batches.steps=4", "--set", "training.batches.size=16"]
+    command = [*TORCHRUN, "leco", "run", "digits-leco", "--size", "40", "--method", "ce", *settings]
+    result = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("bundle: ") == 1

@@ -1,4 +1,4 @@
-"""A store at an address: stages are put there and fetched from there, whatever the storage."""
+"""A store at an address: stages are uploaded to and downloaded from any storage."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from tests.commands import assert_refused
 from leco.errors import LecoError
 from leco.experiments import run as running
 from leco.experiments.experiment import experiment
-from leco.experiments.grid import Graph, train
+from leco.experiments.grid import Graph, train_one
 from leco.experiments.remote import Remote, at_hand, is_url, local_path
 from leco.reports.stored import read_store
 
@@ -23,7 +23,7 @@ def graph(method: str, steps: int = 8) -> Graph:
 
 def train_all(planned: Graph, runs: str | Path) -> None:
     for name in planned.missing(runs):
-        train(planned.needed_by[name], name, Path(), runs, "cpu")
+        train_one(planned.needed_by[name], name, Path(), runs, device="cpu")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_stages_trained_at_an_address_are_those_of_a_folder(tmp_path, disk, url)
     planned = graph("lpl+st-hard/cond")
     train_all(planned, tmp_path / "runs")
     for name in planned.missing(url):
-        train(planned.needed_by[name], name, Path(), url, "cpu")
+        train_one(planned.needed_by[name], name, Path(), url, device="cpu")
         shutil.rmtree(disk)  # the next stage is trained on another machine
         disk.mkdir()
     assert planned.missing(url) == []
@@ -56,7 +56,7 @@ def test_stages_trained_at_an_address_are_those_of_a_folder(tmp_path, disk, url)
     assert len(read_store(found).records) == 3
 
 
-def test_another_machine_goes_on_from_the_last_checkpoint(disk, url, monkeypatch):
+def test_another_machine_continues_from_the_last_checkpoint(disk, url, monkeypatch):
     planned = graph("ce", steps=6)
     first = next(iter(planned.stages))
     monkeypatch.setenv("LECO_SAVE_EVERY", "0")
@@ -70,7 +70,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(disk, url, monkeypatch
 
     monkeypatch.setattr(Remote, "put_checkpoint", put_then_die)
     with pytest.raises(ConnectionError):
-        train(planned.needed_by[first], first, Path(), url, "cpu")
+        train_one(planned.needed_by[first], first, Path(), url, device="cpu")
     shutil.rmtree(disk)
     disk.mkdir()
     monkeypatch.setattr(Remote, "put_checkpoint", put)
@@ -81,7 +81,7 @@ def test_another_machine_goes_on_from_the_last_checkpoint(disk, url, monkeypatch
         resume(self, checkpoint)
 
     monkeypatch.setattr(running.Training, "resume", note_and_resume)
-    train(planned.needed_by[first], first, Path(), url, "cpu")
+    train_one(planned.needed_by[first], first, Path(), url, device="cpu")
     assert begun == [4]
     remote = Remote(url)
     assert remote.complete() == [first]
@@ -104,7 +104,7 @@ def test_what_names_a_folder():
     assert is_url("s3://bucket/runs")
 
 
-def test_an_address_of_no_known_kind_is_refused(disk, tmp_path):
+def test_an_address_of_an_unknown_kind_is_refused(disk, tmp_path):
     with pytest.raises(LecoError, match="smb3://here: cannot be opened"):
         Remote("smb3://here")
     assert_refused(["report", "smb3://here"], "cannot be opened", tmp_path)
@@ -120,6 +120,6 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_no_place_for_runs_is_refused(case, disk, tmp_path):
+def test_an_invalid_place_for_runs_is_refused(case, disk, tmp_path):
     arguments, message = BAD[case]
     assert_refused(arguments, message, tmp_path)

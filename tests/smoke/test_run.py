@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from tests.commands import assert_refused, leco
+from tests.trainings import assert_consistent
 
 from leco import LecoError
 from leco.experiments.store import Store
@@ -44,7 +45,7 @@ def test_a_result_holds_what_a_report_needs(tmp_path):
     results = [json.loads(path.read_text()) for path in tmp_path.glob("runs/stages/*/result.json")]
     newest = next(result for result in results if result["version"] == "v2")
     assert set(newest["test"]) == set(newest["validation"]) == {"v1", "v2"}
-    assert 0 <= newest["test"]["v2"]["macc"] <= 1
+    assert_consistent(newest["test"]["v2"])
     assert len(newest["test"]["v2"]["per_class"]) == 10
     assert newest["seed"] == 0
     assert newest["packages"]["torch"]
@@ -105,12 +106,12 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bits(tmp_path):
 
 
 def _there(paths: Iterable[Path]) -> list[Path]:
-    """Those that have not been moved away meanwhile."""
+    """Keep the paths that have not been moved meanwhile."""
     return [path for path in paths if path.exists()]
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_saves_and_the_same_command_continues(tmp_path):
     arguments = ["digits-leco", "--method", "ce", "--set", "training.batches.steps=600"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -176,9 +177,9 @@ BAD = {
     ),
     "nothing to accelerate": (
         ["digits-leco", "--set", "training.optimiser.nesterov=true", "--set", "training.optimiser.momentum=0"],
-        "nesterov needs a momentum above 0",
+        "training.optimiser.nesterov: needs a momentum above 0",
     ),
-    "odd batch": (["digits-leco", "--set", "training.batches.size=7"], "training.batches.size must be even"),
+    "odd batch": (["digits-leco", "--set", "training.batches.size=7"], "training.batches.size: must be even"),
     "no such file": (["nowhere.yaml"], "nowhere.yaml: no such file"),
     "bad seed": (["digits-leco", "--seed", "-1"], "seed: Input should be greater than or equal to 0, not -1"),
     "images for features": (

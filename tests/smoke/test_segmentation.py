@@ -1,4 +1,4 @@
-"""Segmentation through the same stages as classification: a made-up Mapillary tree, and real CamVid where it is."""
+"""Segmentation through the same stages as classification: a synthetic Mapillary tree, and CamVid if available."""
 
 from dataclasses import replace
 from io import BytesIO
@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from tests.trainings import assert_consistent
 
 from leco import LecoError
 from leco.data.batches import Steps
-from leco.data.benchmarks import BENCHMARKS, mapillary
+from leco.data.benchmarks import BENCHMARKS
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.experiment import experiment
@@ -37,9 +38,8 @@ SMALL = {
 
 @pytest.fixture
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The made-up tree under the benchmark's own name."""
-    monkeypatch.setattr(mapillary, "_LONGER_EDGE", 40)
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    """The synthetic tree under the benchmark's own name."""
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     return vistas_root
 
@@ -71,7 +71,7 @@ METHODS = [
 def test_every_kind_of_method_segments(method, vistas, tmp_path):
     result = run(vistas, tmp_path / "runs", method=method)
     assert set(result["test"]) == {"v1.2", "v2.0"}
-    assert 0 <= result["test"]["v2.0"]["miou"] <= 1
+    assert_consistent(result["test"]["v2.0"], "miou")
     classes = [row["class"] for row in result["test"]["v2.0"]["per_class"]]
     assert classes == ["road", "lane", "vehicle", "cone", "void"]  # `ego` is not evaluated
     assert result["validation_score"] is None  # the paper keeps no validation set here
@@ -108,7 +108,7 @@ def test_a_soft_transition_models_what_was_merged(vistas, tmp_path):
         ({"training.finish.head": "gaussian"}, "gaussian heads are for classification, not segmentation"),
     ],
 )
-def test_what_pixels_cannot_have_is_said_before_anything_is_trained(vistas, setting, message):
+def test_settings_for_one_label_per_sample_are_refused_before_anything_is_trained(vistas, setting, message):
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL | setting)
     periods = periods_of(wanted, vistas)
     with pytest.raises(LecoError, match=message):
@@ -120,7 +120,9 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
     periods = periods_of(wanted, vistas)
     evidence = periods.ontology.evidence()
     annotated = periods.annotated(1, "label-new")
-    plain, masked = (Steps(periods.pool, annotated, evidence, 4, 0, 1, mask_contradictions=m)[0] for m in (False, True))
+    plain, masked = (
+        Steps(periods.pool, annotated, evidence, 4, 0, steps=1, mask_contradictions=m)[0] for m in (False, True)
+    )
     newest = periods.pool.labels["v2.0"].read(plain.history.ids)
     parents = periods.ontology.translate(newest, "v2.0", "v1.2")
     given = plain.history.labels["v1.2"]
@@ -133,12 +135,12 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
 
 
 def test_crops_move_images_and_all_labels_together(vistas):
-    """The made-up images show their labels: 40 times the class."""
+    """The synthetic images encode their labels: 40 times the class."""
     wanted = experiment("mapillary-leco-2.5k", {"budget": "paper"}, SMALL)
     periods = periods_of(wanted, vistas)
     evidence = periods.ontology.evidence()
     crop = JointCrop(base_size=40, crop=24, scale=(1.0, 1.0))
-    step = Steps(periods.pool, periods.annotated(1, "label-new"), evidence, 4, 0, 1, crop=crop)[0]
+    step = Steps(periods.pool, periods.annotated(1, "label-new"), evidence, 4, 0, steps=1, crop=crop)[0]
     assert step.new.inputs.shape == (4, 3, 24, 24)
     assert step.new.labels["v2.0"].shape == step.new.rows.shape == (4, 24, 24)
     shown = step.new.inputs.float().mean(dim=1) / 40
@@ -172,7 +174,7 @@ def test_the_recipe_is_the_appendixs():
 
 
 @pytest.mark.data
-def test_camvid_is_trained_with_a_finetuning_rate_of_its_own(data_root, tmp_path):
+def test_camvid_is_trained_with_a_separate_finetuning_rate(data_root, tmp_path):
     wanted = experiment(
         "camvid-leco",
         {"method": "lpl", "budget": "small"},

@@ -104,12 +104,13 @@ def _print_plan(found: "CheckedExperiment", rows: list[dict[str, Any]], measured
 
 
 def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:
-    from leco.errors import printable
+    from leco.errors import and_more, printable
 
-    for finding in findings[:_MOST]:
-        typer.echo(f"{what}: {printable(finding.message)}", err=err)
+    lines = and_more([f"{what}: {printable(finding.message)}" for finding in findings], _MOST)
     if len(findings) > _MOST:
-        typer.echo(f"… and {len(findings) - _MOST:,} more; --json lists all", err=err)
+        lines[-1] += "; --json lists all"
+    for line in lines:
+        typer.echo(line, err=err)
 
 
 def _as_data(found: "CheckedExperiment", measured: "Estimate | None") -> dict[str, Any]:

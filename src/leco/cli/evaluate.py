@@ -67,10 +67,10 @@ def _print(found: "Evaluation", model: "Model", other: "Model | None", split: st
         if part.difference is None:
             _print_classes(version, part.scores, metric)
         else:
-            _print_differences(version, part, part.difference, str(other))
+            _print_differences(version, part, part.difference, other.place if other else "")
     only = [] if other is None else [v for v in other.versions if v not in model.versions]
     if only:
-        typer.echo(f"{model} does not predict {', '.join(only)}")
+        typer.echo(f"{model.place} does not predict {', '.join(only)}")
 
 
 def _print_classes(version: str, scores: "Scores", metric: str) -> None:

@@ -86,9 +86,9 @@ def _list_registered(command: Any) -> None:
 @app.command()
 def demo() -> None:
     """Walk through an evolving ontology on real handwritten digits, and see the value of coarse labels."""
-    from leco.cli.demo import demo as tell
+    from leco.cli.demo import demo as run_demo
 
-    tell()
+    run_demo()
 
 
 def main() -> None:

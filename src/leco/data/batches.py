@@ -97,6 +97,7 @@ class Steps(Dataset[Step]):
         evidence: Evidence,
         batch_size: int,
         seed: int,
+        *,
         steps: int,
         rank: int = 0,
         ranks: int = 1,
@@ -221,10 +222,12 @@ def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     remaining = range(max(start, 0), len(steps))
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
         return (steps[step] for step in remaining)
-    return _plainly(DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers))
+    return _without_traceback(
+        DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers)
+    )
 
 
-def _plainly(batches: Iterable[Step]) -> Iterator[Step]:
+def _without_traceback(batches: Iterable[Step]) -> Iterator[Step]:
     """Re-raise the errors of workers without torch's traceback."""
     try:
         yield from batches

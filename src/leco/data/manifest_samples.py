@@ -13,7 +13,7 @@ from leco.data.images import letterbox, letterbox_mask, letterbox_size, middle_s
 from leco.data.manifest import decode
 from leco.data.manifest.manifest import Manifest
 from leco.data.masks import decode_mask
-from leco.data.periods import Annotated, Part, deal, seeded
+from leco.data.periods import Annotated, Part, seeded, stratified_sets
 from leco.data.samples import Column, Few, Files, InMemory, Samples
 from leco.data.vectors import inspect_features, load_features
 from leco.errors import LecoError
@@ -125,8 +125,8 @@ def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Anno
     """
     newest = _newest_label(manifest, ontology)
     period = len(ontology.versions) - 1
-    there = (manifest.period <= period) & (newest > _LATER)
-    train = (manifest.split == "train") & there
+    available = (manifest.period <= period) & (newest > _LATER)
+    train = (manifest.split == "train") & available
     parts = [
         Part(version.name, torch.from_numpy(np.flatnonzero(train & (newest == position))))
         for position, version in enumerate(ontology.versions)
@@ -134,7 +134,7 @@ def own_annotated(manifest: Manifest, ontology: Ontology, seed: int = 0) -> Anno
     unlabelled = Part(ontology.newest.name, torch.from_numpy(np.flatnonzero(train & (newest == NO_LABEL))))
     if not len(parts[-1].indices):
         raise LecoError(f"no training sample is labelled in {ontology.newest.name}; label some")
-    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & there & (newest == period)))
+    held_out = torch.from_numpy(np.flatnonzero((manifest.split == "val") & available & (newest == period)))
     if not len(held_out):
         parts[-1], held_out = _hold_out(parts[-1], manifest, seed)
     history = tuple(part for part in (*parts[:-1], unlabelled) if len(part.indices))
@@ -170,13 +170,13 @@ def _hold_out(part: Part, manifest: Manifest, seed: int) -> tuple[Part, Tensor]:
     if part.version in manifest.labels:
         strata = torch.from_numpy(manifest.labels[part.version])[part.indices]
     size = max(1, len(strata) // 5)
-    kept, held_out = deal(strata, [len(strata) - size, size], seeded(seed))
+    kept, held_out = stratified_sets(strata, [len(strata) - size, size], seeded(seed))
     if not len(kept):
         raise LecoError(f"only one sample is labelled in {part.version}, too few to train and validate; label more")
     return Part(part.version, part.indices[kept]), part.indices[held_out]
 
 
-def check_files(manifest: Manifest, ontology: Ontology, chosen: Sequence[int], *, width: int) -> None:
+def check_files(manifest: Manifest, ontology: Ontology, chosen: Sequence[int], *, width: int | None) -> None:
     """Refuse masks with unknown values or of another size than their image, and vectors of another width."""
     if manifest.kind == "features":
         names = [manifest.inputs[index] for index in chosen]

@@ -80,6 +80,7 @@ def make_split(
     size: int,
     strata: Tensor,
     seed: int,
+    *,
     validation: Validation = "on top",
 ) -> Split:
     """Split samples into periods, and each period into training and validation, stratified by `strata`.
@@ -95,7 +96,7 @@ def make_split(
         raise LecoError(
             f"{name}: {len(versions)} periods of {train} + {held_out} samples do not fit {len(strata)} samples"
         )
-    parts = [part.sort().values for part in deal(strata, [train, held_out] * len(versions), seeded(seed))]
+    parts = [part.sort().values for part in stratified_sets(strata, [train, held_out] * len(versions), seeded(seed))]
     periods = [Period(version, parts[2 * t], parts[2 * t + 1]) for t, version in enumerate(versions)]
     return Split(name, seed, tuple(periods))
 
@@ -107,7 +108,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def deal(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+def stratified_sets(strata: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
     """Draw disjoint sets of the given sizes, each with nearly the same share of every stratum.
 
     The k-th of the n samples of a stratum, in random order, is placed at (k + u) / n on a line, with one random u per

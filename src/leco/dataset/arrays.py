@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,12 +16,15 @@ from leco.data.manifest_samples import own_annotated, own_test
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import feature_views
 from leco.dataset.dataset import Counts, Dataset
-from leco.dataset.labels import Labels, as_column, as_ontology, plain_labels, read_labels
-from leco.dataset.periods import FixedDeal, Periods, contents, digest, without_leaks
+from leco.dataset.labels import Labels, as_column, as_ontology, missing, plain_labels, read_labels
+from leco.dataset.periods import FixedAssignment, Periods, contents, digest, without_leaks
 from leco.errors import LecoError, nearest
 from leco.modalities import MODALITIES, Modality, Normalise
 from leco.ontology.ontology import Ontology
 from leco.settings import NetworkSettings
+
+if TYPE_CHECKING:
+    from leco.dataset.check import Checked
 
 
 class ArrayDataset(Dataset):
@@ -64,7 +67,10 @@ class ArrayDataset(Dataset):
     def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
         """Make a period of every version that has labels; without a val split, hold out a fifth for validation."""
         manifest, samples = self._manifest(), self.samples()
-        versions = self.labels.versions
+        training = self.split == "train"
+        versions = [name for name in self.labels.versions if ((self.labels.known[name] >= 0) & training).any()]
+        if versions[-1:] != [self.ontology.newest.name]:
+            raise LecoError(f"arrays: no training sample is labelled in {self.ontology.newest.name}; label some")
         histories = [self.ontology.until(version) for version in versions]
         annotated = without_leaks([own_annotated(manifest, history, seed) for history in histories])
         nothing = torch.zeros(0, dtype=torch.int64)
@@ -80,7 +86,7 @@ class ArrayDataset(Dataset):
             test=samples,
             views=self.modality.views(samples, first),
             normalise=self._normalise or self.modality.normaliser(samples, first, network or NetworkSettings()),
-            deal=FixedDeal(annotated, test),
+            assignment=FixedAssignment(annotated, test),
             fingerprint=fingerprint,
             learned=fingerprint + UNTESTED,
             data=digest(self.ontology, "", contents(samples)),
@@ -100,7 +106,9 @@ class ArrayDataset(Dataset):
             test=samples,
             views=feature_views(self.features.std(dim=0, correction=0)),
             normalise=self._normalise or self.modality.normaliser(samples, nothing, NetworkSettings()),
-            deal=FixedDeal([self.labels.annotated(version) for version in versions], [nothing] * len(versions)),
+            assignment=FixedAssignment(
+                [self.labels.annotated(version) for version in versions], [nothing] * len(versions)
+            ),
             fingerprint="",
             learned="",
         )
@@ -123,6 +131,14 @@ class ArrayDataset(Dataset):
     def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
         """The modality's settings for own data."""
         return self.modality.defaults(0, backbone)
+
+    def check(self) -> "Checked":
+        """Whether there are enough labels to learn every class, and to test it."""
+        from leco.dataset.check import Checked, check_labels
+
+        found = Checked(Path(self.name), ontology=self.ontology, manifest=self._manifest())
+        check_labels(found, self.ontology, self._manifest())
+        return found
 
     def counts(self) -> Counts:
         """Number of labels by version and split."""
@@ -147,7 +163,8 @@ class ArrayDataset(Dataset):
 def _splits(given: Any, count: int) -> NDArray[np.str_]:
     if given is None:
         return np.full(count, "train")
-    splits = np.array([str(value or "train") for value in as_column(given)])
+    column = as_column(given)
+    splits = np.array(["train" if blank else str(value) for value, blank in zip(column, missing(column), strict=True)])
     if len(splits) != count:
         raise LecoError(f"from_arrays: {count} feature vectors, but {len(splits)} splits")
     for value in dict.fromkeys(splits.tolist()):

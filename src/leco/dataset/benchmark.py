@@ -14,8 +14,9 @@ from leco.data.benchmarks import recipe as find_recipe
 from leco.data.benchmarks.benchmark import Benchmark, Kind
 from leco.data.samples import Samples
 from leco.dataset.dataset import Counts, Dataset
-from leco.dataset.periods import Periods, SplitDeal, contents, digest
+from leco.dataset.periods import Periods, SplitAssignment, contents, digest
 from leco.errors import LecoError
+from leco.io import as_path
 from leco.modalities import MODALITIES, Modality
 from leco.ontology.ontology import Ontology
 from leco.settings import NetworkSettings
@@ -67,7 +68,7 @@ class BenchmarkDataset(Dataset):
             test=test,
             views=found.views,
             normalise=self.modality.normaliser(found.pool, first, network or NetworkSettings()),
-            deal=SplitDeal(split, everything),
+            assignment=SplitAssignment(split, everything),
             fingerprint=fingerprint(split.fingerprint, both),
             learned=fingerprint(split.fingerprint, learned) + UNTESTED,
             data=fingerprint(f"{found.name} {found.recipe.size}", both),
@@ -110,4 +111,4 @@ def benchmark(
     >>> benchmark("digits-leco")
     Dataset('digits-leco', classification; v1: 200 train + 50 val + 597 test, v2: 200 train + 50 val + 597 test)
     """
-    return BenchmarkDataset(name, Path(root), size, transition)
+    return BenchmarkDataset(name, as_path("root", root), size, transition)

@@ -15,12 +15,13 @@ from leco.data.manifest.decode import MaskCounts, mask_counts
 from leco.data.manifest.manifest import Manifest, NoRowsError, read_manifest
 from leco.data.manifest.table import Problem, Table, read_table
 from leco.data.vectors import Tick
-from leco.errors import LecoError
+from leco.errors import LecoError, and_more
 from leco.ontology.files import load_all
 from leco.ontology.lint import remarks
 from leco.ontology.ontology import Ontology
 from leco.ontology.transition import Transition
 from leco.ontology.version import Version
+from leco.text import plural
 
 if TYPE_CHECKING:
     from leco.dataset.dataset import ManifestDataset
@@ -64,7 +65,7 @@ class Checked:
     def __repr__(self) -> str:
         parts = {"problem": self.problems, "warning": self.warnings, "note": self.notes}
         lines = [f"{what}: {finding}" for what, findings in parts.items() for finding in findings]
-        return "\n".join([f"{self.file}: {'ok' if self.ok else f'{len(self.problems)} problems'}", *lines])
+        return "\n".join([f"{self.file}: {'ok' if self.ok else plural(len(self.problems), 'problem')}", *lines])
 
 
 def check_dataset(data: "ManifestDataset", most: int | None = LOOKED_INTO) -> Checked:
@@ -113,7 +114,7 @@ def check_rows(
 ) -> None:
     """Check rows and files; without an ontology, everything except the labels."""
     path = table.source
-    ontology = found.ontology or _stand_in(table)
+    ontology = found.ontology or _permissive_ontology(table)
     decode = found.ontology is not None or table.target == "label"
     try:
         manifest, problems = read_manifest(
@@ -148,7 +149,7 @@ def _grouped(path: Path, problems: list[Problem]) -> list[Finding]:
     return findings
 
 
-def _stand_in(table: Table) -> Ontology:
+def _permissive_ontology(table: Table) -> Ontology:
     """An ontology that accepts every label, to check the rest of a manifest without its own."""
     classes = tuple(dict.fromkeys(filter(None, table["label"]))) or ("none",)
     names = dict.fromkeys(filter(None, table["version"])) or {"none": None}
@@ -234,5 +235,5 @@ def _classes(some: list[int]) -> str:
 
 
 def _names(ontology: Ontology, some: list[int], counts: dict[int, int] | None = None) -> str:
-    shown = [f"{ontology.newest.handle(c)!r}" + (f" ({counts[c]:,})" if counts else "") for c in some[:_SHOWN]]
-    return ", ".join(shown) + (", …" if len(some) > _SHOWN else "")
+    names = [f"{ontology.newest.handle(c)!r}" + (f" ({counts[c]:,})" if counts else "") for c in some]
+    return ", ".join(and_more(names, _SHOWN))

@@ -19,8 +19,10 @@ from leco.data.manifest.manifest import Manifest, read_manifest
 from leco.data.manifest.table import Table, read_table
 from leco.data.manifest_samples import check_files, own_annotated, own_samples, own_test
 from leco.data.samples import Samples
-from leco.dataset.periods import FixedDeal, Periods, contents, digest, without_leaks
+from leco.dataset.labels import as_ontology
+from leco.dataset.periods import FixedAssignment, Periods, contents, digest, without_leaks
 from leco.errors import LecoError
+from leco.io import as_path
 from leco.modalities import MODALITIES, Modality
 from leco.ontology.ontology import Ontology
 from leco.settings import NetworkSettings
@@ -56,22 +58,28 @@ class Dataset(ABC):
         Paths in it are relative to `root`, by default its folder. Images become squares of `image_size` pixels. The
         modality follows from the columns; `modality` names a registered one instead.
         """
-        root = None if root is None else Path(root)
-        return ManifestDataset(Path(path), ontology, root=root, image_size=image_size, modality=modality)
+        root = None if root is None else as_path("root", root)
+        return ManifestDataset(
+            as_path("from_manifest", path), ontology, root=root, image_size=image_size, modality=modality
+        )
 
     @staticmethod
     def from_folders(
         *folders: str | Path, ontology: "Ontology | str | Path", image_size: int = IMAGE_SIZE
     ) -> "ManifestDataset":
-        """Read one folder per version, oldest first, named after the version; each has a folder per class.
+        """Read one folder per version, named after the version; each has a folder per class.
 
         There may be folders `train`, `val` and `test` in between. Without a test split, a fixed fifth of the newest
         version's images is held out for testing.
         """
         if not folders:
-            raise LecoError("from_folders: pass one folder per version, oldest first")
-        source, _ = add_test_split(clean(read_folders([Path(folder) for folder in folders], Options(Path()))))
-        return ManifestDataset(source.table(), ontology, root=source.root, image_size=image_size)
+            raise LecoError("from_folders: pass one folder per version")
+        paths = [as_path("from_folders", folder) for folder in folders]
+        history = as_ontology(ontology)
+        known = [version.name for version in history.versions]
+        paths.sort(key=lambda path: known.index(path.name) if path.name in known else 0)
+        source, _ = add_test_split(clean(read_folders(paths, Options(Path()))))
+        return ManifestDataset(source.table(), history, root=source.root, image_size=image_size)
 
     @staticmethod
     def from_table(
@@ -101,7 +109,7 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def modality(self) -> Modality:
-        """How samples are read, viewed, predicted and scored."""
+        """The kind of samples: images, feature vectors, masks, or a registered one."""
 
     @property
     @abstractmethod
@@ -140,7 +148,7 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         inside = ", ".join(
-            f"{version}: " + " + ".join(f"{number:,} {split}" for split, number in splits.items() if number)
+            f"{version}: " + (" + ".join(f"{number:,} {split}" for split, number in splits.items() if number) or "none")
             for version, splits in self.counts().items()
         )
         return f"Dataset({self.name!r}, {self.modality.name}; {inside})"
@@ -167,6 +175,8 @@ class ManifestDataset(Dataset):
         image_size: int = IMAGE_SIZE,
         modality: str | None = None,
     ) -> None:
+        if type(image_size) is not int or not 8 <= image_size <= 2_048:
+            raise LecoError(f"image_size: must be a whole number from 8 to 2048, not {image_size!r}")
         self._source, self._ontology, self._modality = source, ontology, modality
         self.image_size = image_size
         self.path = source if isinstance(source, Path) else source.source
@@ -182,7 +192,7 @@ class ManifestDataset(Dataset):
     @cached_property
     def ontology(self) -> Ontology:
         """The versions, and how their classes evolved."""
-        return self._ontology if isinstance(self._ontology, Ontology) else Ontology.load(Path(self._ontology))
+        return as_ontology(self._ontology)
 
     @cached_property
     def table(self) -> Table:
@@ -193,7 +203,10 @@ class ManifestDataset(Dataset):
     def modality(self) -> Modality:
         """Feature vectors, images with masks, or images, by the columns of the manifest."""
         if self._modality is not None:
-            return MODALITIES[self._modality]
+            modality = MODALITIES[self._modality]
+            if not modality.takes(self.table.data_kind):
+                raise LecoError(f"{self.path}: holds {self.table.data_kind}, which {self._modality} cannot read")
+            return modality
         return next(modality for modality in MODALITIES.values() if modality.data_kind == self.table.data_kind)
 
     def with_modality(self, name: str) -> "ManifestDataset":
@@ -223,7 +236,7 @@ class ManifestDataset(Dataset):
         if not len(chosen):
             splits = ", ".join(sorted(set(manifest.split[has_label].tolist())))
             raise LecoError(f"{self.path}: no sample of the split {split} has a label; choose from: {splits}, all")
-        check_files(manifest, self.ontology, chosen.tolist(), width=shape[0])
+        check_files(manifest, self.ontology, chosen.tolist(), width=shape[0] if len(shape) == 1 else None)
         return self.modality.read(manifest, self.ontology, side or 0), torch.from_numpy(chosen)
 
     def _samples(self, tested: bool) -> tuple[Manifest, Samples]:
@@ -290,7 +303,7 @@ def manifest_periods(
     held_out = torch.from_numpy(manifest.split == "test")
     learned, test = (contents(samples, chosen.nonzero().flatten()) for chosen in (~held_out, held_out))
     parts = [part for a in annotated for part in (a.newest, *a.history, a.validation)]
-    dealt = f"{data.image_size} {[(part.version, part.indices.tolist()) for part in parts]}"
+    assigned = f"{data.image_size} {[(part.version, part.indices.tolist()) for part in parts]}"
     fingerprint = partial(digest, ontology)
     return Periods(
         name=data.name,
@@ -301,9 +314,9 @@ def manifest_periods(
         test=samples,
         views=modality.views(samples, first),
         normalise=modality.normaliser(samples, first, network),
-        deal=FixedDeal(annotated, [own_test(manifest, history).indices for history in histories]),
-        fingerprint=fingerprint(dealt, learned + test),
-        learned=fingerprint(dealt, learned) + UNTESTED,
+        assignment=FixedAssignment(annotated, [own_test(manifest, history).indices for history in histories]),
+        fingerprint=fingerprint(assigned, learned + test),
+        learned=fingerprint(assigned, learned) + UNTESTED,
         data=fingerprint(f"own {data.image_size}", learned + test),
         source=f"{data.path}, images of {data.image_size} pixels in {manifest.root}",
     )

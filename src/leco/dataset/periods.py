@@ -43,8 +43,8 @@ class Start(Protocol):
         ...
 
 
-class Deal(Protocol):
-    """Which samples belong to which period."""
+class Assignment(Protocol):
+    """Assignment of samples to periods."""
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
         """Samples that a period may train on, under an annotation strategy."""
@@ -56,7 +56,7 @@ class Deal(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SplitDeal:
+class SplitAssignment:
     """A benchmark's split: every annotation strategy is possible, and all test samples have all labels."""
 
     split: Split
@@ -72,7 +72,7 @@ class SplitDeal:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedDeal:
+class FixedAssignment:
     """Own data, whose labels are fixed."""
 
     periods: Sequence[Annotated]
@@ -99,7 +99,7 @@ class Periods:
     test: Samples
     views: ViewSet
     normalise: Normalise
-    deal: Deal
+    assignment: Assignment
     fingerprint: str  # of samples, labels and split
     learned: str  # like `fingerprint`, but independent of the test set
     data: str = ""  # like `fingerprint`, but independent of the seed
@@ -110,11 +110,11 @@ class Periods:
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
         """Samples that a period may train on."""
-        return self.deal.annotated(period, annotation)
+        return self.assignment.annotated(period, annotation)
 
     def tested(self, period: int) -> Tensor:
         """Indices into `test`."""
-        return self.deal.tested(period)
+        return self.assignment.tested(period)
 
     @cached_property
     def raw_shape(self) -> torch.Size:
@@ -148,8 +148,8 @@ class Periods:
     def without_test(self) -> "Periods":
         """Return the periods without test samples; stages trained on them have no test scores."""
         nothing = torch.zeros(0, dtype=torch.int64)
-        deal = _Untested(self.deal, nothing)
-        return replace(self, test=self.pool, deal=deal, fingerprint=self.learned)
+        assignment = _Untested(self.assignment, nothing)
+        return replace(self, test=self.pool, assignment=assignment, fingerprint=self.learned)
 
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
@@ -160,11 +160,11 @@ class Periods:
 
 @dataclass(frozen=True, eq=False)
 class _Untested:
-    deal: Deal
+    assignment: Assignment
     nothing: Tensor
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
-        return self.deal.annotated(period, annotation)
+        return self.assignment.annotated(period, annotation)
 
     def tested(self, period: int) -> Tensor:
         return self.nothing

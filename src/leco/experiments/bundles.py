@@ -58,7 +58,7 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
     if result.get("diverged"):
         raise LecoError(f"{folder}: the stage diverged and has no model; choose another stage")
     if not (folder / DESCRIPTION).is_file():
-        raise LecoError(f"{folder}: was trained before there were bundles; delete the folder and train it anew")
+        raise LecoError(f"{folder}: has no {DESCRIPTION}; delete the folder and train the stage again")
     description = read_description(folder)
     metrics = {"validation": result["validation"], "test": result["test"]}
     ontology = load(store.ontologies / f"{result['ontology']}.json").until(description.newest)

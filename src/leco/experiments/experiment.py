@@ -28,7 +28,7 @@ from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
 _LARGEST_FILE = 1_000_000
 _PATHS = ("manifest", "ontology", "root")  # of own data
-_REGISTERED: dict[str, Registry[Any]] = {
+REGISTERED: dict[str, Registry[Any]] = {
     "optimiser.name": OPTIMISERS,
     "optimiser.schedule": SCHEDULES,
     "finish.head": HEADS,
@@ -61,7 +61,7 @@ class OwnData(BaseModel):
 
 
 class Procedure(BaseModel):
-    """How models are trained, independent of the data: a method, two strategies, a seed and settings."""
+    """The part of an experiment that does not depend on the data: method, strategies, seed and settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,17 +80,18 @@ class Procedure(BaseModel):
     @field_validator("training")
     @classmethod
     def _registered(cls, training: Settings) -> Settings:
-        for place, registry in _REGISTERED.items():
+        for place, registry in REGISTERED.items():
             part, name = place.split(".")
             value = getattr(getattr(training, part), name)
             if value not in registry:
-                raise ValueError(f"training.{place}: {value!r} is not registered{nearest(value, registry)}")
+                raise ValueError(f"{place}: {value!r} is not registered{nearest(value, registry)}")
         return training
 
 
 class Experiment(Procedure):
-    """One cell of a table: data, and how models are trained on them."""
+    """One cell of a table: data, and how models are trained on them; `experiment` makes it with the data's defaults."""
 
+    training: Settings
     benchmark: str | None = None
     data: OwnData | None = None
     size: int | None = Field(None, ge=1)
@@ -127,13 +128,13 @@ def _benchmark(name: str, root: Path, size: int | None, transition: Literal["tre
     return benchmark(name, root, size=size, transition=transition)
 
 
-_OWN: dict[tuple[OwnData, int], Dataset] = {}
+_OWN: dict[tuple[OwnData, int, int], Dataset] = {}
 
 
 def _own(data: OwnData) -> Dataset:
     """Return the dataset of a manifest, cached for the cells of a grid until the manifest changes."""
     with suppress(OSError, ValueError):
-        key = (data, data.manifest.stat().st_mtime_ns)
+        key = (data, data.manifest.stat().st_mtime_ns, data.ontology.stat().st_mtime_ns)
         if key not in _OWN:
             _OWN.clear()
             _OWN[key] = data.dataset()
@@ -244,7 +245,8 @@ def _as_text(value: Any) -> Any:
 def _locate(problem: Any, file: File | None, changes: Mapping[str, Any], settings: Mapping[str, str]) -> str:
     """Describe a problem, with file and line unless it comes from the command line."""
     place = problem["loc"]
-    from_command = place[:1] and (place[0] in changes or ".".join(map(str, place)) in settings)
+    dotted = {".".join(map(str, place)), spell_out(problem).partition(":")[0]}  # parts name the setting themselves
+    from_command = place[:1] and (place[0] in changes or bool(dotted & settings.keys()))
     line = f":{file.line(place)}" if file and place else ""  # problems with the whole file have no line
     return (f"{file.path}{line}: " if file and not from_command else "") + spell_out(problem)
 
@@ -258,7 +260,11 @@ def spell_out(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"{place}: is missing"
-    return message if problem["type"] == "value_error" else f"{place}: {message}, not {reprlib.repr(problem['input'])}"
+    if problem["type"] == "value_error":  # of settings, the message begins with the name of the one that is wrong
+        return f"{place}.{message}" if names[:1] == ["training"] else message
+    if names[:1] == ["training"] and len(names) == 2 and names[1] in MOVED:
+        return f"{place}: is now training.{MOVED[names[1]]}"  # such as `average`, which is a part by now
+    return f"{place}: {message}, not {reprlib.repr(problem['input'])}"
 
 
 def _unknown(names: list[str]) -> str:

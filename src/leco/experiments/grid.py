@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -109,6 +109,7 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
+    one = partial(train_one, device=device, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
     while progress.waiting:
@@ -117,7 +118,7 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
             while progress.waiting or tasks:
                 for name in progress.start((1 if suspects else jobs) - len(tasks)):
                     attempts[name] = attempts.get(name, 0) + 1
-                    tasks[pool.submit(train, graph.needed_by[name], name, root, runs, device, tuple(IMPORTED))] = name
+                    tasks[pool.submit(one, graph.needed_by[name], name, root, runs)] = name
                 finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
                 problems = {task: task.exception() for task in finished}
                 if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
@@ -170,8 +171,8 @@ def _enter_worker(threads: int, parent: int) -> None:
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def train(
-    experiment: Experiment, name: str, root: Path, runs: str | Path, device: str, modules: Sequence[str] = ()
+def train_one(
+    experiment: Experiment, name: str, root: Path, runs: str | Path, *, device: str, modules: Sequence[str] = ()
 ) -> None:
     """Train one stage of an experiment in this process; its dependencies are complete in the store."""
     import_modules(modules)

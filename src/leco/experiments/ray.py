@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from leco.errors import LecoError, first_line
-from leco.experiments.grid import Graph, Progress, train
+from leco.experiments.grid import Graph, Progress, train_one
 from leco.experiments.remote import is_url, local_path
 from leco.registry import IMPORTED
 
@@ -33,15 +34,16 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
         raise LecoError(f"{where}: {first_line(error)}") from None
     try:
-        task = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=1 if device == "cuda" else 0)(train)
+        remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=1 if device == "cuda" else 0)
+        task = remote(train_one)
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
         yield progress
         tasks: dict[object, str] = {}
         root, runs = root.resolve(), runs if is_url(runs) else local_path(runs).resolve()
         while progress.waiting or tasks:
             for name in progress.start(len(progress.waiting)):
-                planned = (graph.needed_by[name], name, root, runs, device, tuple(IMPORTED))
-                tasks[task.remote(*planned)] = name  # type: ignore[call-arg]
+                planned = (graph.needed_by[name], name, root, runs)
+                tasks[task.remote(*planned, device=device, modules=tuple(IMPORTED))] = name
             finished, _ = ray.wait(list(tasks), num_returns=1)
             name = tasks.pop(finished[0])
             try:

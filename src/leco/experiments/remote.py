@@ -76,8 +76,8 @@ class Remote:
         """Download complete stages, each completely or not at all."""
         for name in stages:
             final = self.store.stages / name
-            lacks = not (final / _RESULT).is_file() or (weights and not self._has_weights(final))
-            if not lacks:
+            incomplete = not (final / _RESULT).is_file() or (weights and not self._has_weights(final))
+            if not incomplete:
                 continue
             paths = [PurePosixPath(path) for path in self._glob(f"stages/{name}/*")]
             wanted = [path for path in paths if weights or path.suffix != ".safetensors"]

@@ -49,7 +49,7 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where stages run, and callbacks; none of this changes results, except for rounding."""
+    """Device, workers and callbacks of a run; none of this changes results, except for rounding."""
 
     device: str = "auto"
     workers: int = 0  # processes that read files ahead
@@ -217,7 +217,7 @@ def _recording(training: Training, folder: Path | None, machine: Machine) -> Ite
                 machine.saved(writes)
                 saved = time.monotonic()
             if stop:
-                raise Stopped
+                raise Stopped("stopped, and saved a checkpoint; the same call continues from it")
 
         yield record
 
@@ -331,7 +331,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         # Without history, the whole batch is new: every method gets the same number of images (appendix E).
         settings.batches.size // 2 if annotated.history else settings.batches.size,
         stage.seed,
-        settings.batches.steps,
+        steps=settings.batches.steps,
         rank=fabric.global_rank,
         ranks=fabric.world_size,
         crop=modality.crop(settings.segmentation),

@@ -163,5 +163,5 @@ def choose(candidates: Sequence[Stage], store: AnyStore) -> Stage:
     results = {stage: store.require(stage.fingerprint) for stage in candidates}
     usable = [stage for stage, result in results.items() if not result.get("diverged")]
     if not usable:
-        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (all other rates diverged, too)")
+        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (all learning rates diverged)")
     return max(usable, key=lambda stage: results[stage]["validation_score"] or 0.0)

@@ -102,6 +102,12 @@ class Store(AnyStore):
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
 
+    def check(self) -> None:
+        """Refuse a folder of runs that stages cannot be written to."""
+        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies):
+            if folder.exists() and not folder.is_dir():
+                raise LecoError(f"{folder}: is a file; choose another folder for runs")
+
     def folder(self, fingerprint: str) -> Path:
         """Folder of a complete stage."""
         return self.stages / fingerprint

@@ -96,9 +96,9 @@ def measure(stage: Stage, periods: Periods, device: str) -> Pace:
     teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
     wanted = stage.training.batches.size
     size = min(_SMALLEST, wanted)
-    expected = _seconds_of_step(stage, periods, fabric, network, teacher, size, 0.0) * wanted / size
+    expected = _seconds_of_step(stage, periods, fabric, (network, teacher), size=size) * wanted / size
     size = wanted if expected < _LONGEST_STEP else max(size, int(wanted * _LONGEST_STEP / expected) // 2 * 2)
-    step = _seconds_of_step(stage, periods, fabric, network, teacher, size, _LONGEST) * wanted / size
+    step = _seconds_of_step(stage, periods, fabric, (network, teacher), size=size, most=_LONGEST) * wanted / size
     return Pace(step, _seconds_of_scoring(stage, periods, fabric, network))
 
 
@@ -106,12 +106,13 @@ def _seconds_of_step(
     stage: Stage,
     periods: Periods,
     fabric: Fabric,
-    network: AnyNetwork,
-    teacher: nn.Module | None,
+    networks: tuple[AnyNetwork, nn.Module | None],
+    *,
     size: int,
-    most: float,
+    most: float = 0.0,
 ) -> float:
-    """Median of some steps, after one warm-up step."""
+    """Median of some steps, after one warm-up step; `networks` are student and teacher."""
+    network, teacher = networks
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
     part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)

@@ -1,6 +1,7 @@
 """The driver of all training: from a dataset to a trained model, stage by stage."""
 
 import os
+import reprlib
 import signal
 import sys
 import threading
@@ -21,15 +22,17 @@ from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, d
 from leco.experiments.run import Machine, Watch, build_network, run_stage
 from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import Store
+from leco.io import as_path
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.progress import visible
-from leco.settings import DEFAULT_BUDGET, Budget, Part, Strategy
+from leco.settings import DEFAULT_BUDGET, PARTS, Budget, Part, Strategy
 from leco.training.loggers import LOGGERS
 from leco.training.loop import Report
 
+_MOST_WORKERS = 256
 PartGiven = Mapping[str, Any] | Part | None
 
 
@@ -41,8 +44,8 @@ def train(
     head_start: bool = False,
     annotation: Annotation = "label-new",
     seed: int = 0,
-    budget: Budget = DEFAULT_BUDGET,
-    start: str | Path | None = None,
+    budget: Budget | None = None,
+    start: str | Path | Model | None = None,
     network: PartGiven = None,
     optimiser: PartGiven = None,
     average: PartGiven = None,
@@ -55,7 +58,7 @@ def train(
     store: str | Path = "runs",
     device: str = "auto",
     workers: int = 0,
-    log: Sequence[str] = (),
+    log: str | Sequence[str] = (),
     progress: bool = True,
 ) -> Model:
     """Train over all periods of a dataset, and return the model for its newest version.
@@ -71,7 +74,7 @@ def train(
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
         budget: `paper`, or `small` for two CPU cores; for benchmarks.
-        start: A saved model of an older version; the first newer period starts from it.
+        start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
         optimiser: Settings of the optimiser.
         average: Settings of weight averaging.
@@ -99,13 +102,20 @@ def train(
         **{"pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
         **{"segmentation": segmentation, "finish": finish},
     }
-    given = {name: _as_mapping(part) for name, part in parts.items() if part is not None}
-    start = None if start is None else Path(start)
+    if not isinstance(data, Dataset):
+        raise LecoError(f"data: must be a leco.Dataset, not {reprlib.repr(data)}; see Dataset.from_folders")
+    given = {name: _as_mapping(name, part) for name, part in parts.items() if part is not None}
+    start = None if start is None else as_path("start", start.place if isinstance(start, Model) else start)
+    log = (log,) if isinstance(log, str) else tuple(log)
+    if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
+        raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
+    if budget is not None and not data.is_benchmark:
+        raise LecoError(f"budget: {budget!r} is for benchmarks; set `batches` and `network` for own data")
     if annotation != "label-new" and not data.is_benchmark:
         raise LecoError(f"annotation: {annotation!r} is for benchmarks; own data keep the labels they have")
     values = {
         **{"method": method, "strategy": strategy, "head_start": head_start, "annotation": annotation, "seed": seed},
-        "training": defaults_for(data, given, budget=budget, start=start),
+        "training": defaults_for(data, given, budget=budget or DEFAULT_BUDGET, start=start),
     }
     try:
         procedure = Procedure.model_validate(values)
@@ -113,14 +123,19 @@ def train(
         raise LecoError(spell_out(error.errors()[0]).removeprefix("training.")) from None
     for name in log:
         LOGGERS[name]  # an unknown one is refused before anything is trained
-    run = Run.prepare(procedure, data, Store(Path(store)), start=start)
+    run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start)
     with stoppable() as stop, watching(shown=progress) as watch:
-        machine = Machine(device, workers, tuple(log), stop, say=_say if progress else lambda _: None)
+        machine = Machine(device, workers, tuple(log), stop, say=_say)
         return run.train(machine, watch)
 
 
-def _as_mapping(part: Mapping[str, Any] | Part) -> dict[str, Any]:
-    return part.model_dump(exclude_unset=True) if isinstance(part, Part) else dict(part)
+def _as_mapping(name: str, part: object) -> dict[str, Any]:
+    """A part of the settings, which may be typed, as a mapping of those that were set."""
+    if isinstance(part, PARTS[name]):
+        return part.model_dump(exclude_unset=True)
+    if not isinstance(part, Mapping):
+        raise LecoError(f"{name}: must be a mapping or {PARTS[name].__name__}, not {reprlib.repr(part)}")
+    return {str(key): value for key, value in part.items()}
 
 
 def _say(problem: str) -> None:
@@ -161,6 +176,7 @@ class Run:
         """Read the data, plan the stages, and raise every error that can be found before training."""
         periods = periods_for(procedure, data, start)
         stages = plan(procedure, periods)
+        store.check()
         build_network(stages.stages[0], periods)  # raises if the backbone cannot take the inputs
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][0])
@@ -179,6 +195,7 @@ class Run:
             run_stage(stage, self.periods, self.store, machine, watch, may_diverge=self.plan.may_diverge(stage))
         if leads():
             bundle_stage(self.store, choose(self.plan.periods[-1], self.store).fingerprint, self.target)
+        machine.fabric(self.plan.stages[-1].training.network.precision).barrier()  # until the bundle is complete
         return load(self.target, device=machine.device)
 
 

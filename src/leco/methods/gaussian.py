@@ -30,7 +30,7 @@ def gaussian_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Ten
     frequency; certain and predicted samples make the second. Few labels of a class leave its mean and the covariance
     uncertain, so both are shrunk: the mean towards that of all samples whose labels allow the class. Logits are divided
     by the temperature that maximises the likelihood of held-out samples, so that probabilities are calibrated. All
-    classes have the same prior, since the mean over classes is what is scored. Samples whose labels rule nothing out
+    classes have the same prior, since scores are means over classes. Samples whose labels rule nothing out
     are ignored.
 
     >>> features = torch.tensor([[0.0, 0.1], [0.2, 0.0], [3.0, 0.1], [3.1, 0.0], [2.9, 0.0]])

@@ -16,7 +16,7 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 def evidence_nll(logits_nc: Tensor, evidence_nc: Tensor, reduction: Reduction = "none") -> Tensor:
-    """Negative log-likelihood of each sample's label, of whatever version (the paper's L, eq. 1, and L_OldLPL, eq. 7).
+    """Negative log-likelihood of each sample's label, of any version (the paper's L, eq. 1, and L_OldLPL, eq. 7).
 
     Cross-entropy for a newest-version label, learning with partial labels for a coarser one, zero for none. Equals
     ``lse(z) - lse(z + e)``, or ``-log(softmax(z) @ E)``. The mean is over samples whose label rules something out.

@@ -1,5 +1,6 @@
 """A method by name: `lpl+st-hard/cond` is learning with partial labels, self-training, conditioned pseudo-labels."""
 
+import re
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
@@ -58,6 +59,10 @@ class Method:
 
 def declare(name: str, kind: Kind, *, needs_teacher: bool = False, needs_old_heads: bool = False) -> None:
     """Make a name usable in methods, in place of one of the paper's coarse losses or pseudo-labels."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+", name):
+        raise LecoError(f"a term is named with letters, digits and hyphens, not {name!r}")
+    if kind not in get_args(Kind):
+        raise LecoError(f"{name}: the kind of a term is coarse or pseudo, not {kind!r}")
     if kind == "coarse":
         _COARSE.setdefault(name, needs_old_heads)
     else:

@@ -245,7 +245,7 @@ def soft_guess_nll(
     ignore: Tensor | None = None,
     reduction: Reduction = "none",
 ) -> Tensor:
-    """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` says so.
+    """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` is "cond".
 
     They are computed in both the forward and the backward pass rather than stored.
     """

@@ -119,7 +119,7 @@ def check_image_bundle(name: str, fields: Mapping[str, Any]) -> None:
     """Refuse a description of images whose shape, side and statistics are inconsistent."""
     shape = fields["shape"]
     if len(shape) != 3:
-        raise ValueError(f"a model for {name} cannot take inputs of shape {shape}")
+        raise ValueError(f"inputs of shape {shape} do not fit a model for {name}")
     if fields["side"] is None or shape[0] not in (1, 3):
         raise ValueError("images need a `side`, and 1 or 3 channels")
     if len(fields["mean"]) != shape[0] or len(fields["std"]) != shape[0] or any(value <= 0 for value in fields["std"]):

@@ -28,7 +28,7 @@ Normalise = Callable[[Tensor], Tensor]  # uint8 images, or features, to what the
 
 
 class Modality(ABC):
-    """How samples are read, viewed and normalised, which network fits, how predictions are made and scored."""
+    """Reading, views and normalisation of samples, networks for them, predictions and their metric."""
 
     name: ClassVar[str]  # as files spell it
     data_kind: ClassVar[str] = ""  # of its manifests: images, features, masks, or any

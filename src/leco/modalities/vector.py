@@ -73,6 +73,6 @@ class Vectors(Modality):
     def check_bundle(self, fields: Mapping[str, Any]) -> None:
         """Vectors have one dimension, and need no statistics."""
         if len(fields["shape"]) != 1:
-            raise ValueError(f"a model for {self.name} takes no inputs of the shape {fields['shape']}")
+            raise ValueError(f"inputs of shape {fields['shape']} do not fit a model for {self.name}")
         if fields["side"] is not None or fields["window"] is not None or fields["mean"] or fields["std"]:
             raise ValueError(f"a model for {self.name} has no `side`, `window`, `mean` or `std`")

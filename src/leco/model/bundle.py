@@ -87,7 +87,7 @@ def read_bundle(folder: Path) -> Bundle:
     """Read and check a bundle, without following links out of its folder."""
     folder = existing_folder(folder)
     if not folder.is_dir():
-        raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'there is no such bundle'}")
+        raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'no such bundle'}")
     _, faults = look(folder, _NEEDED)
     for name, fault in faults.items():
         raise LecoError(f"{folder}: is not a complete bundle: {name}: {fault.message}")

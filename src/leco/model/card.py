@@ -5,6 +5,7 @@ from typing import Any
 
 from leco.model.description import Description, Metrics
 from leco.ontology.ontology import Ontology
+from leco.settings import MOVED
 from leco.text import escape_markdown as plain
 from leco.text import markdown_table as table
 
@@ -66,11 +67,13 @@ def _labelled(name: str) -> str:
 def _training(description: Description) -> Iterator[str]:
     config = description.training
 
-    def setting(*names: str) -> Any:
-        found: Any = config
-        for name in ("training", *names):
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+    old = {place: name for name, place in MOVED.items()}  # bundles of leco 0.1 have one flat table
+
+    def setting(part: str, name: str) -> Any:
+        settings = config.get("training")
+        settings = settings if isinstance(settings, dict) else {}
+        inner = settings.get(part)
+        return inner.get(name) if isinstance(inner, dict) else settings.get(old.get(f"{part}.{name}", ""))
 
     rates = setting("optimiser", "learning_rate")
     yield "## Training"

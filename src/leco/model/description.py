@@ -56,7 +56,7 @@ class Description(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
         if math.prod(self.shape) > _LARGEST_INPUT:
-            raise ValueError(f"a model for {self.task} takes no inputs of the shape {self.shape}")
+            raise ValueError(f"inputs of shape {self.shape} do not fit a model for {self.task}")
         fields = ("shape", "side", "window", "mean", "std")
         self.modality.check_bundle({name: getattr(self, name) for name in fields})
         unknown = {*self.heads, self.trained, *self.calibration} - set(self.versions)

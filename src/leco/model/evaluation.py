@@ -11,7 +11,7 @@ from torch import Tensor
 from leco.data.inputs import at_once
 from leco.data.samples import Samples
 from leco.dataset import Dataset
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.evaluation.compare import Difference, Overall, compare
 from leco.evaluation.evaluate import Candidate, Judged, judge
 from leco.evaluation.scores import Scores
@@ -41,6 +41,8 @@ class Evaluation:
     versions: dict[str, VersionEvaluation] = field(default_factory=dict)
 
     def __getitem__(self, version: str) -> Scores:
+        if version not in self.versions:
+            raise LecoError(f"no samples were evaluated at {version!r}{nearest(str(version), self.versions)}")
         return self.versions[version].scores
 
     def __repr__(self) -> str:
@@ -99,7 +101,7 @@ def longest_ontology(models: Sequence["Model"], given: Ontology | str | Path | N
     else:
         longest, name = Ontology.load(Path(given)), str(given)
     for model in models:
-        require_same(model.ontology, longest, name, str(model))
+        require_same(model.ontology, longest, name, model.place)
     return longest
 
 

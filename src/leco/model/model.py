@@ -18,7 +18,7 @@ from leco.devices import make_fabric
 from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Reliability
 from leco.evaluation.evaluate import NotFiniteError, Predictor
-from leco.io import write_bytes
+from leco.io import as_path, write_bytes
 from leco.model.bundle import Bundle, read_bundle, write_bundle
 from leco.model.card import card
 from leco.model.description import Description, Metrics, VersionScores
@@ -52,6 +52,11 @@ class Model:
     ) -> None:
         self.description, self.ontology, self._metrics = description, ontology, metrics
         self._bundle, self._network, self._device = bundle, network, device
+
+    @property
+    def place(self) -> str:
+        """The folder that the model was loaded from, or its name: how messages call it."""
+        return str(self._bundle.folder) if self._bundle is not None else f"the model of {self.description.name}"
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -205,7 +210,7 @@ class Model:
         data: Dataset | str | Path,
         *,
         split: str = "test",
-        against: "Model | None" = None,
+        against: "Model | str | Path | None" = None,
         ontology: Ontology | str | Path | None = None,
         root: str | Path | None = None,
     ) -> Evaluation:
@@ -219,6 +224,8 @@ class Model:
             raise LecoError(f"split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
         if isinstance(data, Dataset) and (ontology is not None or root is not None):
             raise LecoError("ontology and root are for the path of a manifest: a dataset has its own; leave them out")
+        if isinstance(against, str | Path):
+            against = load(against, device=self._device)
         models = [self] if against is None else [self, against]
         check_comparable(self, against or self)
         if not isinstance(data, Dataset):
@@ -226,10 +233,10 @@ class Model:
             takes_it = self.description.modality.takes(own.table.data_kind)
             data = own.with_modality(self.description.task) if takes_it else own
         for model in models:
-            require_same(model.ontology, data.ontology, "the ontology of the labels", str(model))
+            require_same(model.ontology, data.ontology, "the ontology of the labels", model.place)
         if data.modality is not self.description.modality:
             raise LecoError(
-                f"{data.name}: is for {data.modality.name}, but {self} is a model for {self.description.task}"
+                f"{data.name}: is for {data.modality.name}, but {self.place} is a model for {self.description.task}"
             )
         return evaluated(models, data, split)
 
@@ -240,22 +247,22 @@ class Model:
         start from it once it is saved: `leco.train(..., start=folder)`.
         """
         history = ontology if isinstance(ontology, Ontology) else Ontology.load(Path(ontology))
-        description, network = upgraded(self.description, self.ontology, self.network, history, str(self))
+        description, network = upgraded(self.description, self.ontology, self.network, history, self.place)
         return Model(description, history, self._metrics, network=network, device=self._device)
 
     def export(self, path: str | Path) -> float:
         """Write one ONNX file, and return the largest difference between its probabilities and torch's."""
         from leco.model.onnx import export_onnx
 
-        content, difference = export_onnx(self.network, self.description, self.ontology, str(self))
-        write_bytes(Path(path), content)
+        content, difference = export_onnx(self.network, self.description, self.ontology, self.place)
+        write_bytes(as_path("export", path), content)
         return difference
 
     def save(self, folder: str | Path) -> Path:
         """Write the model to a folder, for `leco.load`: weights, ontology, scores and model card, but no code."""
         weights = self.network.state_dict()
-        write_bundle(Path(folder), self.description, self.ontology, weights, self._metrics)
-        return Path(folder)
+        write_bundle(as_path("save", folder), self.description, self.ontology, weights, self._metrics)
+        return as_path("save", folder)
 
     def _version(self, name: str | None) -> Version:
         return self.ontology[self.description.newest if name is None else name]
@@ -277,10 +284,7 @@ class Model:
             raise self._broken(error) from None
 
     def _broken(self, error: NotFiniteError) -> LecoError:
-        return LecoError(f"{self}: {error}: its weights, or its normalisation, are broken")
-
-    def __str__(self) -> str:
-        return str(self._bundle.folder) if self._bundle is not None else f"the model of {self.description.name}"
+        return LecoError(f"{self.place}: {error}: its weights, or its normalisation, are broken")
 
     def __repr__(self) -> str:
         metric, newest = self.description.metric, self.description.newest
@@ -307,7 +311,7 @@ class Model:
 
 def load(folder: str | Path, *, device: str = "auto") -> Model:
     """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed."""
-    bundle = read_bundle(Path(folder))
+    bundle = read_bundle(as_path("load", folder))
     return Model(bundle.description, bundle.ontology, bundle.metrics, bundle=bundle, device=device)
 
 

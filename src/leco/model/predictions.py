@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leco.errors import LecoError
 from leco.evaluation.calibration import Held, Reliability, level_of, likeliest
-from leco.io import write_bytes
+from leco.io import as_path, write_bytes
 from leco.ontology.ontology import Ontology
 
 
@@ -65,8 +65,9 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.names)
 
-    def __iter__(self) -> Iterator[Answer]:
-        return iter(self.answers)
+    def __iter__(self) -> Iterator[tuple[str, Answer]]:
+        """Yield the name of each input with its answer."""
+        return zip(self.names, self.answers, strict=True)
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns `input`, `version`, `label`, `probability`, then `label_2`, `probability_2`, ...
@@ -97,7 +98,9 @@ class Predictions:
         """Write the columns of `to_dict` as a CSV file, with rounded numbers."""
         text = io.StringIO(newline="")
         Writer(text, "csv", self.top, self.backs_off).write(self.names, iter(self.answers))
-        write_bytes(Path(path), text.getvalue().encode(errors="backslashreplace"))  # names of files may be any bytes
+        write_bytes(
+            as_path("to_csv", path), text.getvalue().encode(errors="backslashreplace")
+        )  # names of files may be any bytes
 
     def __repr__(self) -> str:
         problems = f", {len(self.problems):,} problems" if self.problems else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from leco.data.periods import deal, seeded
+from leco.data.periods import seeded, stratified_sets
 from leco.errors import LecoError
 from leco.io import read_json, write_text
 from leco.planning.heads import Head
@@ -63,16 +63,16 @@ def draw(known: Known, number: int, seed: int) -> Draw:
     """Hold out a fold, and order the rest so that every start has the classes in proportion."""
     newest, history = known.samples(NEWEST), known.samples(HISTORY)
     generator = seeded(1_000_003 * seed + number // FOLDS)
-    folds = deal(_first_labels(known, newest), [len(newest)], generator)[0].tensor_split(FOLDS)
+    folds = stratified_sets(_first_labels(known, newest), [len(newest)], generator)[0].tensor_split(FOLDS)
     fold = newest[folds[number % FOLDS]]
     rest = newest[~torch.isin(newest, fold)]
     later = seeded(1_000_003 * seed + 500_009 + number)
-    ordered = [part[deal(_first_labels(known, part), [len(part)], later)[0]] for part in (rest, history)]
+    ordered = [part[stratified_sets(_first_labels(known, part), [len(part)], later)[0]] for part in (rest, history)]
     return Draw(number, torch.cat([fold, known.samples(VALIDATION)]), ordered[0], ordered[1])
 
 
 def _first_labels(known: Known, samples: Tensor) -> Tensor:
-    """Return a label of each sample to deal them by; in segmentation, that of its first pixel."""
+    """Return a label of each sample to stratify by; in segmentation, that of its first pixel."""
     rows = known.rows(samples)
     label = torch.zeros(int(known.sample.max()) + 1, dtype=torch.int64)
     label[known.sample[rows.flip(0)]] = known.labels[rows.flip(0)]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from leco.errors import LecoError
 from leco.experiments.store import CHECKPOINTS, Store
+from leco.io import safetensors_metadata
 from leco.paper import Key
 from leco.reports.settings import flatten
 from leco.text import percent
@@ -237,12 +238,9 @@ def _untrained(folder: Path, store: Store, now: float) -> Line:
 
 def _checkpoint_step(path: Path) -> int:
     """The step at which a checkpoint was saved; -1 if it cannot be read."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="numpy") as file:
-            return int(json.loads(file.metadata()["leco"])["step"])
-    except (SafetensorError, *UNREADABLE):
+        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
+    except UNREADABLE:
         return -1
 
 

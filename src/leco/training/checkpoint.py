@@ -13,7 +13,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from leco.io import write_bytes
+from leco.io import safetensors_metadata, write_bytes
 
 _NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that one of them is always complete
 
@@ -24,12 +24,12 @@ class Checkpoint:
 
     step: int
     tensors: dict[str, Tensor]
-    notes: dict[str, Any]  # whatever JSON can hold
+    notes: dict[str, Any]  # JSON-compatible
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write over the older of the two checkpoints, atomically."""
-    steps = {name: _step_of(folder / f"{name}.safetensors") for name in _NAMES}
+    steps = {name: checkpoint_step(folder / f"{name}.safetensors") for name in _NAMES}
     name = min(_NAMES, key=lambda name: steps[name])
     meta = {"leco": json.dumps({"step": checkpoint.step, "notes": checkpoint.notes})}
     tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()}
@@ -46,28 +46,16 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             continue
         try:
             raw = path.read_bytes()
-            meta = json.loads(_metadata(raw)["leco"])
+            meta = json.loads(safetensors_metadata(path)["leco"])
             found.append(Checkpoint(int(meta["step"]), load_tensors(raw), meta["notes"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             problems.append(f"{path}: cannot be read ({error})")
     return max(found, key=lambda c: c.step, default=None), problems
 
 
-def _step_of(path: Path) -> int:
+def checkpoint_step(path: Path) -> int:
     """Step of a checkpoint, or -1 if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            raw = head + file.read(int.from_bytes(head, "little"))
-        return int(json.loads(_metadata(raw)["leco"])["step"])
+        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
     except (OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
         return -1
-
-
-def _metadata(raw: bytes) -> dict[str, str]:
-    """Read the header of a safetensors file: its length in eight bytes, then JSON."""
-    length = int.from_bytes(raw[:8], "little")
-    if length > len(raw) - 8:
-        raise ValueError("the file is shorter than its header says")
-    metadata: dict[str, str] = json.loads(raw[8 : 8 + length])["__metadata__"]
-    return metadata

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from leco.data.samples import Column
 from leco.devices import place
-from leco.errors import DivergedError
+from leco.errors import DivergedError, LecoError
 from leco.methods.gaussian import gaussian_head
 from leco.methods.refine import balancing_bias
 from leco.models.heads import with_own_heads
@@ -92,6 +92,11 @@ def with_head(network: AnyNetwork, head: Head) -> AnyNetwork:
     """Return the network with another newest head; the backbone is shared with `network`, which is not modified."""
     other, (classifier, *_) = with_own_heads(network)
     assert classifier.bias is not None
-    classifier.weight.copy_(head[0])
-    classifier.bias.copy_(head[1])
+    for part, mine, wanted in zip(("weight", "bias"), head, (classifier.weight, classifier.bias), strict=False):
+        if not isinstance(mine, Tensor) or mine.shape != wanted.shape:
+            found = tuple(mine.shape) if isinstance(mine, Tensor) else type(mine).__name__
+            raise LecoError(
+                f"training.finish.head: its {part} is {found}, but must have the shape {tuple(wanted.shape)}"
+            )
+        wanted.copy_(mine)
     return other

@@ -79,7 +79,7 @@ def _values(line: Line) -> dict[str, float]:
 
 @contextmanager
 def logging_to(
-    names: Sequence[str], folder: Path, step: int, say: Callable[[str], object]
+    names: Sequence[str], folder: Path, step: int, warn: Callable[[str], object]
 ) -> Iterator[Callable[[Line], None]]:
     """Yield a function that passes lines to all loggers; one that fails is reported once and then disabled."""
     loggers: dict[str, Logger] = {}
@@ -87,9 +87,9 @@ def logging_to(
     def attempt(name: str, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:  # a logger must never stop a run
+        except (Exception, SystemExit) as error:  # a logger must never stop a run
             loggers.pop(name, None)
-            say(f"the logger {name} failed and is disabled: {first_line(error)}")
+            warn(f"the logger {name} failed and is disabled: {first_line(error)}")
 
     def write(line: Line) -> None:
         for name, logger in list(loggers.items()):
@@ -101,5 +101,5 @@ def logging_to(
         yield write
     finally:
         for logger in loggers.values():
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 logger.close()

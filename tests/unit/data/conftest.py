@@ -1,4 +1,4 @@
-"""Real images: scikit-learn's photographs everywhere, CIFAR-100 where it is there."""
+"""Real images: scikit-learn's photographs, and CIFAR-100 if it is available."""
 
 import pickle
 from pathlib import Path

@@ -71,7 +71,7 @@ def test_labels_are_known_in_the_samples_version_and_older_ones_only():
     assert (step.history.labels["v0"] >= 0).all()
 
 
-def test_a_run_that_goes_on_draws_what_it_would_have_drawn():
+def test_a_resumed_run_draws_what_it_would_have_drawn():
     whole = [step.new.ids for step in loader(make_steps())]
     rest = [step.new.ids for step in loader(make_steps(), start=31)]
     assert all(torch.equal(one, other) for one, other in zip(whole[31:], rest, strict=True))
@@ -83,12 +83,12 @@ def test_ranks_share_every_batch():
         annotated = Annotated(
             Part("v2", torch.arange(40, 60)), (Part("v0", torch.arange(20)),), Part("v2", torch.arange(0))
         )
-        parts.append(Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, 50, rank=rank, ranks=2))
+        parts.append(Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, steps=50, rank=rank, ranks=2))
     for step in (0, 7):
         ids = torch.stack([part[step].new.ids for part in parts], dim=1).flatten()
         assert torch.equal(ids, whole[step].new.ids)
     with pytest.raises(LecoError, match="cannot be divided equally among 3 ranks"):
-        Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, 50, rank=0, ranks=3)
+        Steps(make_samples(), annotated, ONTOLOGY.evidence(), 8, 0, steps=50, rank=0, ranks=3)
 
 
 def test_a_run_has_an_end():
@@ -103,7 +103,7 @@ def test_a_run_has_an_end():
             ONTOLOGY.evidence(),
             0,
             0,
-            3,
+            steps=3,
         )
 
 
@@ -129,9 +129,9 @@ def test_files_are_read_in_the_same_order_by_any_number_of_workers(workers):
     assert all(torch.equal(a.history.rows, b.history.rows) for a, b in zip(expected, found, strict=True))
 
 
-def test_without_history_there_is_only_the_new():
+def test_without_history_batches_have_new_samples_only():
     annotated = Annotated(Part("v0", torch.arange(5)), (), Part("v0", torch.arange(0)))
-    steps = Steps(make_samples(), annotated, ONTOLOGY.until("v0").evidence(), 8, 0, 3)
+    steps = Steps(make_samples(), annotated, ONTOLOGY.until("v0").evidence(), 8, 0, steps=3)
     assert steps[2].history is None
     assert len(steps[2].new) == 8  # more than an epoch
     with pytest.raises(LecoError, match="no sample is labelled in the newest version"):
@@ -141,7 +141,7 @@ def test_without_history_there_is_only_the_new():
             ONTOLOGY.evidence(),
             8,
             0,
-            3,
+            steps=3,
         )
 
 

@@ -83,7 +83,7 @@ def test_an_image_cut_short_is_refused(tmp_path):
         assert "cannot be decoded" in refusal(path) or "not an image" in refusal(path)
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+def test_what_is_not_an_image_is_refused(tmp_path):
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("hello")
     assert "is empty (0 bytes)" in refusal(tmp_path / "empty.png")

@@ -59,14 +59,14 @@ def test_a_period_before_knows_nothing_of_later_versions(tmp_path):
     assert [names(manifest, part.indices) for part in annotated.history] == [{"d.png"}]
 
 
-def test_samples_of_a_later_period_are_not_there_yet(tmp_path):
+def test_samples_of_a_later_period_are_excluded(tmp_path):
     rows = [*(f"a{n}.png,dog,v1,train,0" for n in range(5)), *(f"b{n}.png,cat,v1,train,1" for n in range(5))]
     manifest, _ = read_manifest(write_images(tmp_path, rows), ONTOLOGY)
     annotated = own_annotated(manifest, ONTOLOGY.until("v1"))
     assert names(manifest, annotated.newest.indices) <= {f"a{n}.png" for n in range(5)}
 
 
-def test_what_is_of_a_later_period_does_not_validate_either(tmp_path):
+def test_samples_of_a_later_period_are_not_used_for_validation_either(tmp_path):
     rows = [*(f"a{n}.png,dog,v1,train,0" for n in range(5)), "v.png,dog,v1,val,1"]
     manifest, _ = read_manifest(write_images(tmp_path, rows), ONTOLOGY)
     assert "v.png" not in names(manifest, own_annotated(manifest, ONTOLOGY.until("v1")).validation.indices)
@@ -112,7 +112,9 @@ def test_features_and_masks_become_batches_too(tmp_path):
     lines = ["features,label,version", *(f"x.npy#{n},{'husky' if n % 2 else 'lynx'},v2" for n in range(10))]
     (tmp_path / "features.csv").write_text("\n".join(lines) + "\n")
     manifest, _ = read_manifest(tmp_path / "features.csv", ONTOLOGY)
-    steps = Steps(own_samples(manifest, ONTOLOGY), own_annotated(manifest, ONTOLOGY), ONTOLOGY.evidence(), 3, 0, 1)
+    steps = Steps(
+        own_samples(manifest, ONTOLOGY), own_annotated(manifest, ONTOLOGY), ONTOLOGY.evidence(), 3, 0, steps=1
+    )
     assert torch.equal(steps[0].new.inputs[:, 0], steps[0].new.ids.float() * 4)
 
     for n in range(4):
@@ -124,7 +126,7 @@ def test_features_and_masks_become_batches_too(tmp_path):
     (tmp_path / "masks.csv").write_text("\n".join(rows) + "\n")
     manifest, _ = read_manifest(tmp_path / "masks.csv", ONTOLOGY)
     samples = own_samples(manifest, ONTOLOGY, side=20)
-    step = Steps(samples, own_annotated(manifest, ONTOLOGY), ONTOLOGY.evidence(), 4, 0, 1)[0]
+    step = Steps(samples, own_annotated(manifest, ONTOLOGY), ONTOLOGY.evidence(), 4, 0, steps=1)[0]
     assert step.new.rows.shape == (4, 20, 20)
     assert (step.new.labels["v2"][:, 10:] == -1).all()  # the padding
     assert step.new.sizes.tolist() == [[10, 20]] * 4
@@ -143,7 +145,7 @@ def test_too_few_newest_labels_are_named(tmp_path):
         own_annotated(manifest, ONTOLOGY)
 
 
-def test_a_few_images_stand_for_all_and_labels_are_their_own(tmp_path):
+def test_a_few_images_replace_all_but_labels_are_unchanged(tmp_path):
     manifest, _ = read_manifest(write_images(tmp_path, ROWS), ONTOLOGY)
     whole, few = (
         own_samples(manifest, ONTOLOGY, side=16),
@@ -159,7 +161,7 @@ def test_a_few_images_stand_for_all_and_labels_are_their_own(tmp_path):
     assert torch.equal(more.inputs.read(everything), whole.inputs.read(everything))
 
 
-def test_of_more_images_than_wanted_some_are_looked_into(tmp_path):
+def test_of_more_images_than_wanted_some_are_decoded(tmp_path):
     path = write_images(tmp_path, ROWS)
     (tmp_path / "b3.png").write_bytes(b"no image")
     with pytest.raises(LecoError, match="1 bad image"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leco import LecoError
-from leco.data.periods import Part, Period, Split, annotate, deal, make_split
+from leco.data.periods import Part, Period, Split, annotate, make_split, stratified_sets
 
 
 def long_tailed(seed: int, classes: int = 30, samples: int = 1_000) -> torch.Tensor:
@@ -17,7 +17,7 @@ def long_tailed(seed: int, classes: int = 30, samples: int = 1_000) -> torch.Ten
 
 @given(st.integers(0, 100), st.integers(1, 4), st.sampled_from(["on top", "within", "none"]))
 def test_periods_are_disjoint_and_of_the_stated_sizes(seed, count, validation):
-    split = make_split("x", [f"v{i}" for i in range(count)], 120, long_tailed(seed), seed, validation)
+    split = make_split("x", [f"v{i}" for i in range(count)], 120, long_tailed(seed), seed, validation=validation)
     sizes = {"on top": (120, 30), "within": (96, 24), "none": (120, 0)}[validation]
     every = []
     for period in split.periods:
@@ -39,7 +39,7 @@ def test_cifar_10k_has_10000_training_and_2500_validation_samples_balanced_over_
 @given(st.integers(0, 1_000))
 def test_every_set_has_its_proportion_of_every_stratum(seed):
     strata = long_tailed(seed)
-    parts = deal(strata, [300, 200], torch.Generator().manual_seed(seed))
+    parts = stratified_sets(strata, [300, 200], torch.Generator().manual_seed(seed))
     counts = torch.bincount(strata, minlength=30)
     for part in parts:
         expected = counts * len(part) / len(strata)
@@ -50,7 +50,7 @@ def test_what_is_too_rare_for_every_set_goes_to_any_of_them_equally_often():
     strata = torch.cat([torch.zeros(396, dtype=torch.int64), torch.arange(1, 5)])  # four classes of one sample
     counts = torch.zeros(4)
     for seed in range(200):
-        parts = deal(strata, [100] * 4, torch.Generator().manual_seed(seed))
+        parts = stratified_sets(strata, [100] * 4, torch.Generator().manual_seed(seed))
         counts += torch.tensor([float((strata[part] > 0).sum()) for part in parts])
     assert counts.sum() == 800
     assert (counts - 200).abs().max() < 50  # four standard deviations
@@ -58,7 +58,10 @@ def test_what_is_too_rare_for_every_set_goes_to_any_of_them_equally_often():
 
 def test_rare_classes_are_drawn_from_a_large_pool_as_often_as_their_share():
     strata = torch.cat([torch.zeros(5_000, dtype=torch.int64), torch.arange(1, 101).repeat_interleave(5)])
-    drawn = [int((strata[deal(strata, [200], torch.Generator().manual_seed(seed))[0]] > 0).sum()) for seed in range(50)]
+    drawn = [
+        int((strata[stratified_sets(strata, [200], torch.Generator().manual_seed(seed))[0]] > 0).sum())
+        for seed in range(50)
+    ]
     assert sum(drawn) / len(drawn) == pytest.approx(200 * 500 / 5_500, rel=0.15)
 
 
@@ -116,14 +119,14 @@ def test_label_new_keeps_the_history_with_its_old_labels(three):
     assert described(annotated.validation) == ("v2", list(range(25, 30)))
 
 
-def test_relabel_old_labels_the_first_samples_anew_and_has_nothing_else(three):
+def test_relabel_old_relabels_the_first_samples_and_uses_no_others(three):
     annotated = annotate(three, 2, "relabel-old")
     assert described(annotated.newest) == ("v2", list(range(5)))
     assert annotated.history == ()
     assert described(annotated.validation) == ("v2", list(range(5, 10)))
 
 
-def test_all_fine_labels_everything_so_far_anew(three):
+def test_all_fine_relabels_everything_so_far(three):
     annotated = annotate(three, 1, "all-fine")
     assert described(annotated.newest) == ("v1", [*range(5), *range(10, 15)])
     assert annotated.history == ()

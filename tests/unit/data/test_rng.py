@@ -116,6 +116,6 @@ def test_no_samples_draw_nothing():
 
 
 @pytest.mark.parametrize("ids", [torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)])
-def test_ids_that_are_no_vector_of_integers_are_refused(ids):
+def test_ids_that_are_not_a_vector_of_integers_are_refused(ids):
     with pytest.raises(LecoError, match="sample ids must be a vector of int64"):
         Draws(0, 0, ids)

@@ -81,7 +81,7 @@ def test_files_of_vectors_are_read_in_blocks(tmp_path, suffix):
     assert [n for some in names for n in some] == (archive if suffix == ".npz" else [f"x#{n}" for n in range(4)])
 
 
-def test_rows_of_csv_that_are_no_vectors_are_errors_between_those_that_are(tmp_path):
+def test_rows_of_csv_that_are_not_vectors_are_errors_between_those_that_are(tmp_path):
     (tmp_path / "x.csv").write_bytes(b'1,2\n3\n"4"5,6\n\xff,7\nx,8\n9,10\n')
     found = list(vector_blocks(tmp_path / "x.csv", "x", 2))
     errors = [str(error).removeprefix(f"{tmp_path / 'x.csv'}:") for error in found if isinstance(error, LecoError)]

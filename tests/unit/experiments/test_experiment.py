@@ -1,4 +1,4 @@
-"""Experiments as they are written: benchmarks, files, settings, and what is wrong with them."""
+"""Reading experiments: benchmarks, files, settings, and errors in them."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_the_papers_settings_are_the_defaults():
     assert (inat.optimiser.weight_decay, inat.optimiser.learning_rate) == (1e-3, (0.01, 0.001, 0.0001))
 
 
-def test_a_file_says_what_an_option_may_change(tmp_path):
+def test_an_option_overrides_a_file(tmp_path):
     file = tmp_path / "experiment.yaml"
     file.write_text(
         "benchmark: cub-leco\nmethod: lpl\nseed: 3\ntraining:\n  batches: {steps: 50}\n"
@@ -116,7 +116,7 @@ def test_own_data_get_the_settings_of_their_kind(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])
-def test_a_manifest_that_cannot_be_read_is_left_to_whoever_reads_it(name, tmp_path):
+def test_a_manifest_that_cannot_be_read_is_reported_when_it_is_read(name, tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "labels.txt").touch()
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
@@ -132,7 +132,7 @@ def test_paths_of_own_data_are_relative_to_the_file(tmp_path):
     assert write_own(tmp_path, "image,label,version").data.root is None
 
 
-def test_all_that_is_wrong_is_known_though_one_line_is_printed(tmp_path):
+def test_all_problems_are_kept_although_one_line_is_printed(tmp_path):
     (tmp_path / "experiment.yaml").write_text(
         "benchmark: cub-leco\nseed: -1\nmetod: ce\ntraining: {batches: {steps: 0}}\n"
     )

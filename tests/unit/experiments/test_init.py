@@ -1,4 +1,4 @@
-"""Folders to start from: the example, and those made from data."""
+"""New projects: the example, and projects made from data."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ FILES = ("ontology.yaml", "labels.csv", "experiment.yaml")
 
 
 def read(folder: Path):
-    """What a run would read."""
+    """Read the project as a run would."""
     wanted = experiment(str(folder / "experiment.yaml"), {}, {})
     ontology = Ontology.load(wanted.data.ontology)
     return wanted, ontology, read_manifest(wanted.data.manifest, ontology, root=wanted.data.root)[0]
@@ -59,7 +59,7 @@ def test_images_stay_where_they_are_and_the_experiment_says_where(tmp_path):
     assert manifest.counts(ontology.newest) == {"train": [8, 8, 8], "val": [0, 0, 0], "test": [2, 2, 2]}
 
 
-def test_images_labelled_in_both_versions_tell_what_came_from_what(tmp_path):
+def test_images_labelled_in_both_versions_show_which_class_came_from_which(tmp_path):
     draw(tmp_path, *(f"{n}.png" for n in range(12)))
     for version, labels in (("old", ["dog", "cat"]), ("new", ["husky", "lynx"])):
         rows = [f"{n}.png,{labels[n % 2]}" for n in range(12)]

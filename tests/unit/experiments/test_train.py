@@ -14,7 +14,8 @@ from tests.commands import leco as command
 import leco
 from leco import LecoError
 from leco.experiments import train as driver
-from leco.settings import BatchSettings
+from leco.settings import AverageSettings, BatchSettings
+from leco.training.finish import HEADS
 
 SHORT = {"steps": 6, "size": 16, "evaluate_every": 3}
 
@@ -151,6 +152,14 @@ BAD = {
     "unknown logger": ({"log": ["csw"]}, "'csw' is not a registered logger; did you mean 'csv'"),
     "unknown budget": ({"budget": "tiny"}, "digits-leco has no budget 'tiny'"),
     "unknown device": ({"device": "tpu"}, "tpu"),
+    "a number as a part": ({"batches": 4}, "batches: must be a mapping or BatchSettings, not 4"),
+    "another part": (
+        {"batches": AverageSettings()},
+        "batches: must be a mapping or BatchSettings, not AverageSettin",
+    ),
+    "an address": ({"store": "s3://bucket/runs"}, "store: must be the path of a local file or folder"),
+    "no name": ({"store": ""}, "store: must be the path of a local file or folder"),
+    "half a worker": ({"workers": 0.5}, "workers: must be a whole number from 0 to 256, not 0.5"),
 }
 
 
@@ -158,7 +167,7 @@ BAD = {
 def test_a_wrong_call_is_refused_before_anything_is_written(case, digits, tmp_path):
     changes, message = BAD[case]
     with pytest.raises(LecoError, match=message):
-        leco.train(digits, **{"batches": SHORT, **changes}, store=tmp_path / "runs", progress=False)
+        leco.train(digits, **{"batches": SHORT, "store": tmp_path / "runs", **changes}, progress=False)
     assert not list(tmp_path.glob("runs/stages/*"))
 
 
@@ -166,3 +175,23 @@ def test_own_data_refuse_annotation_strategies(tmp_path):
     data = leco.Dataset.from_arrays([[1.0], [2.0]], ["a", "b"])
     with pytest.raises(LecoError, match="'all-fine' is for benchmarks"):
         leco.train(data, annotation="all-fine", store=tmp_path)
+
+
+def test_own_data_refuse_budgets_and_names_are_no_datasets(tmp_path):
+    data = leco.Dataset.from_arrays([[1.0], [2.0]], ["a", "b"])
+    with pytest.raises(LecoError, match="budget: 'small' is for benchmarks"):
+        leco.train(data, budget="small", store=tmp_path)
+    with pytest.raises(LecoError, match=r"data: must be a leco\.Dataset, not 'digits-leco'"):
+        leco.train("digits-leco", store=tmp_path)
+
+
+def test_a_store_with_a_file_in_the_place_of_a_folder_is_refused_before_training(digits, tmp_path):
+    (tmp_path / "stages").touch()
+    with pytest.raises(LecoError, match="stages: is a file"):
+        leco.train(digits, batches=SHORT, store=tmp_path, progress=False)
+
+
+def test_a_registered_head_of_the_wrong_shape_is_named(digits, tmp_path, monkeypatch):
+    monkeypatch.setitem(HEADS._entries, "flat", lambda features, evidence: torch.zeros(2, 3))
+    with pytest.raises(LecoError, match=r"finish\.head: its weight is \(3,\), but must have the shape"):
+        leco.train(digits, batches=SHORT, finish={"head": "flat"}, store=tmp_path, progress=False)

@@ -88,7 +88,7 @@ def test_confidence_is_about_as_large_as_accuracy():
 
 
 @pytest.mark.parametrize("each", [2, 5])
-def test_with_few_labels_it_is_rather_too_cautious_than_too_sure(each):
+def test_with_few_labels_it_is_underconfident_rather_than_overconfident(each):
     sure, right = [], []
     for seed in range(10):
         features, labels = blobs(seed, each + 50)
@@ -135,7 +135,7 @@ def test_a_class_that_no_label_allows_is_never_predicted():
     assert (features @ weight.T + bias).softmax(dim=1)[:, 6].max() == 0
 
 
-def test_one_sample_of_each_class_will_do():
+def test_one_sample_of_each_class_is_enough():
     features, labels = blobs(5, 1)
     assert accuracy(gaussian_head(features, certain(labels, 6)), features, labels) == 1
 
@@ -148,6 +148,6 @@ def test_one_sample_of_each_class_will_do():
         (torch.full((4, 3), torch.nan), certain([0, 1, 0, 1], 2), "NaN or infinity"),
     ],
 )
-def test_what_cannot_be_fitted_is_said(features, evidence, message):
+def test_what_cannot_be_fitted_is_refused(features, evidence, message):
     with pytest.raises(LecoError, match=message):
         gaussian_head(features, evidence)

@@ -109,7 +109,7 @@ def test_losses_and_gradients_are_finite_for_huge_logits(dtype, size):
 
 
 def naive_or_limit(logits: list[float], evidence: list[float]) -> float:
-    """Log-sum-exp in double precision with the maximum taken out: right for logits of any size."""
+    """Log-sum-exp in double precision with the maximum subtracted: exact for logits of any size."""
 
     def lse(values: list[float]) -> float:
         top = max(values)

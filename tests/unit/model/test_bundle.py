@@ -21,6 +21,7 @@ from leco.experiments.store import Store
 from leco.modalities.segmentation import check_window
 from leco.model.bundle import FILES, check_target, read_bundle, write_bundle
 from leco.model.card import card
+from leco.settings import MOVED
 
 
 @pytest.fixture
@@ -105,6 +106,18 @@ def test_a_card_tells_that_logits_were_adjusted(new):
     adjusted = {**config, "training": {**config["training"], "finish": {"adjust": 0.5}}}
     description = new.description.model_copy(update={"training": adjusted})
     assert "- logit adjustment: 0.5\n" in card(description, new.ontology, new.metrics)
+
+
+def test_a_bundle_of_leco_0_1_is_read_and_keeps_its_card(copied):
+    content = json.loads((copied / "bundle.json").read_text())
+    nested = content["training"]["training"]
+    content["training"]["training"] = {
+        name: nested[part][key] for name, (part, key) in ((n, p.split(".")) for n, p in MOVED.items())
+    }
+    (copied / "bundle.json").write_text(json.dumps(content))
+    old = read_bundle(copied)
+    text = card(old.description, old.ontology, old.metrics)
+    assert "- steps: 60\n- batch size: 64\n- learning rate: 0.05\n" in text
 
 
 def test_a_bundle_replaces_one_of_its_kind_and_nothing_else(trained, new, copied, tmp_path):
@@ -274,7 +287,7 @@ HOSTILE = {
         lambda f: change(f, versions=["../v1", "v2"], trained="v2", calibration={}),
         "does not name",
     ),
-    "a senseless shape": (lambda f: change(f, shape=[3, 10**6, 10**6]), "cannot take inputs of shape"),
+    "a senseless shape": (lambda f: change(f, shape=[3, 10**6, 10**6]), "do not fit a model for"),
     "a negative spread": (lambda f: change(f, std=[-1.0]), "positive `std`"),
     "no spread": (
         lambda f: (f / "bundle.json").write_text((f / "bundle.json").read_text().replace('"std": [', '"std": [NaN, ')),
@@ -345,7 +358,7 @@ def test_a_stage_that_has_no_model_is_no_bundle(trained, tmp_path):
     runs = Path(shutil.copytree(trained.store.stages.parent, tmp_path / "runs"))
     folder = runs / "stages" / stage.fingerprint
     (folder / "bundle.json").unlink()
-    with pytest.raises(LecoError, match="was trained before there were bundles"):
+    with pytest.raises(LecoError, match=r"has no bundle\.json"):
         bundle_stage(Store(runs), stage.fingerprint, tmp_path / "b")
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps(result | {"diverged": "at step 3"}))

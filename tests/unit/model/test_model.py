@@ -77,7 +77,7 @@ def test_a_folder_paths_a_manifest_and_an_array_are_predicted_alike(model, pictu
     by_path, by_text = model.predict(paths), model.predict(list(map(str, paths)))
     assert by_path.names == by_text.names == list(map(str, paths))
     assert by_path.answers == by_text.answers
-    assert [answer.classes[0][0] for answer in by_path] == [answers[str(path)].classes[0][0] for path in paths]
+    assert [answer.classes[0][0] for answer in by_path.answers] == [answers[str(path)].classes[0][0] for path in paths]
     by_array, by_tensor = model.predict(pixels), model.predict(torch.from_numpy(pixels))
     assert by_array.names == [str(number) for number in range(20)]
     assert by_array.answers == by_path.answers == by_tensor.answers
@@ -124,7 +124,7 @@ def test_the_likeliest_classes_of_any_version_are_those_of_the_probabilities(mod
         answers = model.predict(pixels, version=version, top=3)
         probs = model.predict_proba(pixels, version=version)
         handles = model.ontology[version or "v2"].handles
-        for answer, row in zip(answers, probs, strict=True):
+        for answer, row in zip(answers.answers, probs, strict=True):
             assert answer.version == (version or "v2")
             best = np.argsort(-row, kind="stable")[:3]
             assert [label for label, _ in answer.classes] == [handles[index] for index in best]
@@ -145,8 +145,8 @@ def test_probabilities_of_an_older_version_are_sums_of_the_newest(model, picture
 def test_backing_off_gives_the_newest_version_that_reaches_the_threshold(model, pictures):
     answers = model.predict(pictures / "images", back_off=0.8)
     probs = {version: model.predict_proba(pictures / "images", version=version).max(axis=1) for version in ("v1", "v2")}
-    assert {answer.version for answer in answers} == {"v1", "v2"}
-    for answer, coarse, fine in zip(answers, probs["v1"], probs["v2"], strict=True):
+    assert {answer.version for answer in answers.answers} == {"v1", "v2"}
+    for answer, coarse, fine in zip(answers.answers, probs["v1"], probs["v2"], strict=True):
         assert answer.version == ("v2" if fine >= 0.8 else "v1")
         assert answer.reached == (max(coarse, fine) >= 0.8)
     columns = answers.to_dict()
@@ -160,7 +160,7 @@ def test_predictions_become_tables(model, pictures, tmp_path):
     columns = answers.to_dict()
     assert list(columns) == ["input", "version", "label", "probability", "label_2", "probability_2"]
     assert columns["input"] == list(map(str, paths))
-    assert columns["label_2"] == [answer.classes[1][0] for answer in answers]
+    assert columns["label_2"] == [answer.classes[1][0] for answer in answers.answers]
     frame = answers.to_pandas()
     assert frame.to_dict("list") == columns
     assert frame["probability"].dtype == np.float64
@@ -169,7 +169,7 @@ def test_predictions_become_tables(model, pictures, tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows] == columns["label"]
     assert [float(row["probability_2"]) for row in rows] == pytest.approx(columns["probability_2"], abs=1e-6)
-    result = CliRunner().invoke(app, ["predict", str(model), *map(str, paths), "--top", "2"])
+    result = CliRunner().invoke(app, ["predict", model.place, *map(str, paths), "--top", "2"])
     assert (tmp_path / "answers.csv").read_text() == result.stdout
     assert repr(answers) == "Predictions(20 inputs)"
 
@@ -375,7 +375,7 @@ def test_an_upgraded_model_is_saved_and_loaded(old, pictures, tmp_path):
     assert loaded.description == upgraded.description
     assert loaded.scores == upgraded.scores == model.scores
     assert loaded.card == upgraded.card == (tmp_path / "model" / "README.md").read_text()
-    assert (str(loaded), str(upgraded)) == (str(tmp_path / "model"), "the model of digits-leco")
+    assert (loaded.place, upgraded.place) == (str(tmp_path / "model"), "the model of digits-leco")
     with pytest.raises(LecoError, match="the model of digits-leco: is already a model of v2"):
         upgraded.upgrade(digits.ontology())
     loaded.save(tmp_path / "model")  # over itself

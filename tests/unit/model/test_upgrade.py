@@ -266,7 +266,7 @@ def test_a_start_that_does_not_fit_is_refused(old, new, vectors, tmp_path):
         started(vectors[0].folder, tmp_path)
     with pytest.raises(LecoError, match="`strategy: scratch` starts from none"):
         started(old.folder, tmp_path, strategy="scratch")
-    with pytest.raises(LecoError, match="there is no such bundle"):
+    with pytest.raises(LecoError, match="no such bundle"):
         started(tmp_path / "nowhere", tmp_path)
     later = stored(new, longer("v3"), tmp_path / "b")
     with pytest.raises(LecoError, match=r"the experiment does not match the ontology of .*: version v3 is missing"):

@@ -1,4 +1,4 @@
-"""Pretrained weights, as far as they can be had without a network."""
+"""Pretrained weights, as far as they can be tested offline."""
 
 import timm
 import torch
@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from leco.models.backbones import build_backbone, cached_weights
 
 
-def test_pretrained_weights_that_are_on_this_machine_are_taken_without_asking_anybody(tmp_path, monkeypatch):
+def test_pretrained_weights_that_are_on_this_machine_are_loaded_without_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
     assert cached_weights("resnet18") is None

@@ -21,7 +21,7 @@ def parameters(module: nn.Module) -> int:
 
 
 def randomise_norms(module: nn.Module) -> None:
-    """BatchNorm that does something, so that a reference cannot get away without it."""
+    """Give BatchNorm statistics that matter, so that a reference without it would fail."""
     for norm in module.modules():
         if isinstance(norm, nn.BatchNorm2d):
             nn.init.normal_(norm.running_mean)
@@ -85,7 +85,7 @@ def test_hrnet_w48_with_ocr_has_its_published_size():
     assert parameters(network) == 70_372_678 - 512 - 720
 
 
-def test_hrnet_w48_takes_the_papers_crops_whose_side_is_no_multiple_of_32():
+def test_hrnet_w48_takes_the_papers_crops_whose_side_is_not_a_multiple_of_32():
     with torch.device("meta"), torch.no_grad():
         network = build_segmenter("hrnet_w48", [OLD]).eval()
         assert network.backbone(torch.empty(1, 3, 720, 720)).shape == (1, 720, 180, 180)
@@ -102,7 +102,7 @@ def test_weights_of_timms_hrnet_fit():
     assert all(name.startswith(of_classification) for name in unexpected)
 
 
-def test_hrnet_equals_timms_where_that_one_works_but_for_the_kind_of_interpolation(monkeypatch):
+def test_hrnet_equals_timms_where_that_one_works_except_for_the_interpolation(monkeypatch):
     def nearest(maps: Tensor, height: int, width: int) -> Tensor:
         return F.interpolate(maps, size=(height, width), mode="nearest")
 
@@ -194,19 +194,19 @@ def test_a_head_trains_on_a_single_image():
         ("mambaout_femto", "mambaout_femto has no feature maps"),  # (n, h, w, c)
     ],
 )
-def test_networks_that_will_not_do_are_refused(name, message):
+def test_unsuitable_networks_are_refused(name, message):
     with pytest.raises(LecoError, match=message):
         build_segmenter(name, [OLD])
 
 
-def test_a_network_that_timm_fails_to_make_is_refused_in_one_line():
+def test_a_network_that_timm_fails_to_build_is_refused_in_one_line():
     # Which networks timm cannot make as trunks changes with its releases; stages that no network has, it never can.
     with pytest.raises(LecoError, match=r"^resnet18 cannot be built: [^\n]+$"):
         timm_model("resnet18", False, features_only=True, out_indices=(99,))
 
 
 @pytest.mark.parametrize("name", ["resnet18", SMALL_HRNET])
-def test_weights_are_asked_of_timm_and_a_failure_is_said(name, monkeypatch):
+def test_weights_are_loaded_by_timm_and_a_failure_is_reported(name, monkeypatch):
     def no_network(*_: object, **__: object) -> None:
         raise OSError("no route to the hub")
 
@@ -215,6 +215,6 @@ def test_weights_are_asked_of_timm_and_a_failure_is_said(name, monkeypatch):
         build_segmenter(name, [OLD], pretrained=True)
 
 
-def test_there_are_no_weights_of_tiny():
+def test_tiny_has_no_pretrained_weights():
     with pytest.raises(LecoError, match="tiny has no pretrained weights"):
         build_segmenter("tiny", [OLD], pretrained=True)

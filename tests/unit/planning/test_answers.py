@@ -132,7 +132,7 @@ def test_answers_of_another_version_are_left_out(own):
     assert manifest.labels["v2"][manifest.inputs.index(second)] == 8
 
 
-def test_rows_that_no_file_has_are_no_samples(own):
+def test_rows_that_no_file_has_are_not_samples(own):
     text = "features,label\ndigits.npy#-1,3\ndigits.npy#999999,3\ndigits.npy#x,3\nother.npy#0,3\n../digits.npy#0,3\n"
     (own / "answers.csv").write_text(text)
     output = imported(own, "answers.csv", "--conflicts", "conflicts.csv")

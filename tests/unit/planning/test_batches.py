@@ -1,4 +1,4 @@
-"""What annotators are asked."""
+"""Batches for annotators."""
 
 import csv
 import io

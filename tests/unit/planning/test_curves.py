@@ -1,4 +1,4 @@
-"""Curves are found again where they are known, and intervals are where they should be."""
+"""Known curves are recovered, and intervals cover them."""
 
 import math
 
@@ -13,7 +13,7 @@ from leco.planning.strategies import interval
 
 
 def measured(known: Known, shape: Shape, level: float, slope: float, noise: float = 0.0) -> tuple[Measured, Labels]:
-    """What would be measured if all classes followed one curve."""
+    """Measurements as if all classes followed one curve."""
     today = labels_today(known)
     rows = known.rows(torch.cat([known.samples(NEWEST), known.samples(VALIDATION)]))
     wanted = tuple(grid(known))

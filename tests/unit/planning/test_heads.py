@@ -1,4 +1,4 @@
-"""The head on frozen features, against scikit-learn's where that knows what to do."""
+"""The head on frozen features, compared with scikit-learn's where possible."""
 
 import numpy as np
 import pytest

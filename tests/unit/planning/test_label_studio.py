@@ -79,7 +79,7 @@ def task(number: int, *regions: dict[str, object], who: int = 7, **more: object)
 
 
 def take(folder: Path, tasks: list[dict[str, object]], *more: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """What the command says, and the conflicts by sample."""
+    """Output of the command, and the conflicts by sample."""
     (folder / "export.json").write_text(json.dumps(tasks))
     result = leco(*CALL, "--conflicts", "conflicts.csv", *more, cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -177,7 +177,7 @@ def test_the_short_export_says_the_same(pictures):
     assert masks[0] == masks[1]
 
 
-def test_files_that_are_there_and_folders_elsewhere_are_not_written(pictures, tmp_path_factory):
+def test_existing_files_and_folders_elsewhere_are_not_written(pictures, tmp_path_factory):
     take(pictures, [task(1, region("cat", LEFT))], "-o", "a.csv")
     mask = next((pictures / "export-masks").rglob("*.png"))
     Image.fromarray(np.ones((HEIGHT, WIDTH), dtype=np.uint8)).save(mask)

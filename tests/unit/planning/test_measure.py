@@ -1,4 +1,4 @@
-"""Points of the learning curve: nested subsamples, and files that keep what was measured."""
+"""Points of the learning curve: nested subsamples, and files with measurements."""
 
 import pytest
 import torch

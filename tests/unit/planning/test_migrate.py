@@ -1,4 +1,4 @@
-"""Labels and masks that a newer version needs no annotator for, and those that it needs one for."""
+"""Migration of labels and masks to a newer version, with and without annotators."""
 
 import json
 
@@ -47,18 +47,18 @@ def test_every_kind_of_change_is_recognised(street, tmp_path):
     assert found.migrated()["version"][-3:] == ["v2"] * 3
 
 
-def test_what_was_split_and_merged_again_needs_nobody(street, tmp_path):
+def test_what_was_split_and_merged_again_needs_no_annotator(street, tmp_path):
     found = migrate(table(tmp_path, ("a", "bus", "v1"), ("b", "road", "v1")), street, "v3")
     assert found.added == {"a": "bus", "b": "road"}
 
 
-def test_labels_of_two_versions_that_disagree_need_somebody(street, tmp_path):
+def test_labels_of_two_versions_that_disagree_need_an_annotator(street, tmp_path):
     found = migrate(table(tmp_path, ("a", "sidewalk", "v1"), ("a", "special-subject", "v2")), street, "v3")
     assert found.kinds == ["contradicting"] * 2
     assert not found.added
 
 
-def test_a_label_that_is_no_class_is_refused(street, tmp_path):
+def test_a_label_that_is_not_a_class_is_refused(street, tmp_path):
     with pytest.raises(LecoError, match="'buss' is not a class of v1; did you mean 'bus'"):
         migrate(table(tmp_path, ("a", "buss", "v1")), street, "v2")
 

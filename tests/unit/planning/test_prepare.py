@@ -22,7 +22,7 @@ def test_the_same_seed_gives_the_same_plan_and_nothing_is_fitted_twice(own, monk
     assert make_plan(prepared(own), 40, Costs(1.0, 0.4), "x") == first
 
 
-def test_a_plan_that_was_stopped_goes_on_where_it_was(own, monkeypatch):
+def test_a_stopped_plan_continues_where_it_was(own, monkeypatch):
     whole = make_plan(prepared(own, own / "whole"), 40, Costs(), "x")
     fit, calls = heads.fit_head, []
 
@@ -39,7 +39,7 @@ def test_a_plan_that_was_stopped_goes_on_where_it_was(own, monkeypatch):
     assert len(calls) == 4 + 5 * 6 + 1  # priors, points of five draws, and the one that was cut short
 
 
-def test_asked_to_stop_it_stops_after_the_fit_at_hand(own):
+def test_asked_to_stop_it_stops_after_the_current_fit(own):
     asked = iter([False, True])
     with pytest.raises(KeyboardInterrupt):
         prepared(own, stop=lambda: next(asked))

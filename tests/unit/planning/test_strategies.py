@@ -1,4 +1,4 @@
-"""Costs, mixtures, and which of them is chosen."""
+"""Costs, mixtures, and the choice between them."""
 
 import math
 
@@ -70,7 +70,7 @@ def test_relabelling_moves_a_label_and_labelling_adds_one(planned):
     torch.testing.assert_close(after_old.old, today.old * (1 - 40 / HISTORY))
 
 
-def test_cheap_relabelling_is_chosen_and_dear_relabelling_is_not(planned):
+def test_cheap_relabelling_is_chosen_and_expensive_relabelling_is_not(planned):
     found = planned
     cheap, dear = (choose(found.context.known, found.curves, 40, Costs(1.0, cost)) for cost in (0.1, 5.0))
     assert cheap.best.mixture.relabel == HISTORY

@@ -51,7 +51,7 @@ def test_a_frozen_backbone_stays_what_it_was_and_its_heads_learn(method, tmp_pat
     assert store.require(last.fingerprint)["test"]["v2"]["macc"] > 0.3  # chance is 0.1
 
 
-def test_a_bank_holds_what_the_backbone_makes_of_the_views_of_the_first_steps(tmp_path):
+def test_a_bank_has_the_features_of_the_views_of_the_first_steps(tmp_path):
     planned, periods, _ = stages_of("ce+fixmatch", tmp_path)
     stage = planned.periods[-1][0]
     job = make_job(stage, periods, 0, make_fabric("cpu"), None)
@@ -84,14 +84,14 @@ def test_a_bank_is_made_only_where_it_saves_something(tmp_path):
         assert on_features(job, build_network(stage, periods, pretrained=False), 4) is None
 
 
-def test_more_draws_a_view_make_a_smaller_bank(tmp_path):
+def test_more_draws_per_view_make_a_smaller_bank(tmp_path):
     planned, periods, _ = stages_of("ce", tmp_path)
     job = make_job(planned.periods[-1][0], periods, 0, make_fabric("cpu"), None)
     drawn = 60 * 16 / len(job.steps.new.indices)
     assert [number_of_views(job, 64, draws) for draws in (1, 4, 1_000)] == [int(drawn), int(drawn / 4), 1]
 
 
-def test_the_setting_says_how_many_views_a_stage_makes(tmp_path, monkeypatch):
+def test_the_setting_decides_how_many_views_a_stage_makes(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-1]) or make_bank(*given))
     for draws in ("1", "1000"):

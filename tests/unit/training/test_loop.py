@@ -39,7 +39,7 @@ def make_training(
     network = Network(build_backbone("wrn-10-1", (1, 8, 8)), versions)
     teacher = Network(build_backbone("wrn-10-1", (1, 8, 8)), [ontology.newest]) if chosen.needs_teacher else None
     settings = Settings().change(optimiser={"learning_rate": (0.05,)}, batches={"evaluate_every": 5}).change(**parts)
-    batches = Steps(benchmark.pool, annotated, ontology.evidence(), 8, 0, steps)
+    batches = Steps(benchmark.pool, annotated, ontology.evidence(), 8, 0, steps=steps)
     job = Job(batches, terms(chosen), view_set("digits"), scaled, strategy, settings, 0, teacher)
 
     def validate(model: torch.nn.Module) -> float:
@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_ends_in_the_same_bits(method, killed_after, tmp_p
     assert [report.losses for report in reports[killed_after:]] == [report.losses for report in rest]
 
 
-def test_means_go_on_over_a_restart():
+def test_means_continue_over_a_restart():
     whole, first = make_training("lpl"), make_training("lpl")
     expected = [report.means for report in whole.run() if report.means]
     steps = first.run()
@@ -122,7 +122,7 @@ def test_heads_come_first_and_then_everything():
     assert all(moved[3:])
 
 
-def test_a_loss_that_is_no_number_stops_the_run_with_its_name():
+def test_a_loss_that_is_nan_stops_the_run_with_its_name():
     training = make_training("lpl", optimiser={"learning_rate": (1e30,)})
     with pytest.raises(
         LecoError, match=r"step \d+: the loss of the term '(ce|lpl)' is (nan|inf) at a learning rate of"
@@ -160,7 +160,7 @@ def _x(path: Path) -> Tensor:
     return load_file(path)["network/x"]
 
 
-def test_a_full_disk_leaves_the_checkpoints_there_were(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_existing_checkpoints(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, some_checkpoint(10))
 
     def full(_: int) -> None:

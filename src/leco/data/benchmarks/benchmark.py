@@ -21,7 +21,7 @@ Kind = Literal["tree", "soft"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to build a benchmark and train on it: everything that is known without reading any data."""
+    """Everything about a benchmark that is known without reading its data, including settings for training."""
 
     name: str
     modality: str
@@ -34,6 +34,7 @@ class Recipe:
     fetch: Callable[[Path], Path] | None = None  # downloads the data, if the licence allows it
     inferred: bool = False  # whether the transition is inferred from labels in both versions
     transition: Kind = "tree"  # how it is inferred
+    image_size: int = 0  # pixels that files are scaled to, where a benchmark reads files of any size
 
 
 BENCHMARKS: Registry[Recipe] = Registry("benchmark")
@@ -115,7 +116,7 @@ class Benchmark:
         """Split the pool into periods."""
         versions = [version.name for version in self.ontology.versions]
         recipe = self.recipe
-        return make_split(recipe.name, versions, recipe.size, self.strata, seed, recipe.validation)
+        return make_split(recipe.name, versions, recipe.size, self.strata, seed, validation=recipe.validation)
 
     def stored_split(self, path: Path) -> Split:
         """Read an index file, and check that it fits this benchmark."""

@@ -1,7 +1,5 @@
 """camvid-leco: CamVid's published 11 groups, then its 31 classes; a stand-in for Mapillary that runs anywhere."""
 
-import csv
-import io
 import re
 from functools import partial
 from pathlib import Path
@@ -14,11 +12,12 @@ from torch import Tensor
 from leco.data.benchmarks import mapillary
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, require
 from leco.data.images import decode_image
+from leco.data.manifest.table import read_cells
 from leco.data.masks import MaskClasses
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
-from leco.io import read_json, read_text
+from leco.io import read_json
 from leco.ontology.ontology import Ontology
 from leco.settings import merge
 
@@ -28,10 +27,8 @@ _VOID = "Void"
 
 def ontology(classes_csv: Path) -> Ontology:
     """Read the groups in `classes.csv` (id, name, group); Void is no label in either version."""
-    rows = list(csv.DictReader(io.StringIO(read_text(classes_csv, 1_000_000))))
-    if not rows or not {"id", "name", "group"} <= set(rows[0]):
-        raise LecoError(f"{classes_csv}: needs the columns id, name, group")
-    lineages = [(row["group"], row["name"]) for row in rows if row["name"] != _VOID]
+    rows = [cells for _, cells in read_cells(classes_csv, "name", "group")]
+    lineages = [(group, name) for name, group in rows if name != _VOID]
     return Ontology.from_taxonomy("camvid", ["groups", "classes"], lineages, ignored=[_VOID])
 
 

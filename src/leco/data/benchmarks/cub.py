@@ -1,7 +1,5 @@
 """cub-leco: CUB-200-2011 as precomputed feature vectors; order, family, species. Trains in seconds."""
 
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +7,10 @@ import torch
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Recipe, labelled, register, require
+from leco.data.manifest.table import read_cells
 from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import feature_views
 from leco.errors import LecoError
-from leco.io import read_text
 from leco.ontology.ontology import Ontology
 
 _FOLDER = "cub200-features"
@@ -23,11 +21,9 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     folder = root / _FOLDER
     for name in ("features.npz", "taxonomy.csv"):
         require(recipe, folder / name, f"put features.npz and taxonomy.csv into {folder}")
-    rows = list(csv.DictReader(io.StringIO(read_text(folder / "taxonomy.csv", 10_000_000))))
     levels = ["order", "species"] if len(recipe.classes) == 2 else ["order", "family", "species"]
-    if not rows or not set(levels) <= set(rows[0]):
-        raise LecoError(f"{folder / 'taxonomy.csv'}: needs the columns {', '.join(levels)}")
-    ontology = Ontology.from_taxonomy("cub", levels, [[row[level] for level in levels] for row in rows])
+    lineages = [cells for _, cells in read_cells(folder / "taxonomy.csv", *levels)]
+    ontology = Ontology.from_taxonomy("cub", levels, lineages)
     path = folder / "features.npz"
     vectors, labels = _read(path, "train", len(ontology.newest))
     width = vectors.shape[1]

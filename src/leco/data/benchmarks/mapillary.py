@@ -4,14 +4,13 @@ No published table relates the labels of the two versions: the transition is inf
 labelled in both, and stored next to the data.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
 from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, require
@@ -23,6 +22,7 @@ from leco.errors import LecoError
 from leco.io import read_json
 from leco.ontology.inference import infer
 from leco.ontology.ontology import Ontology
+from leco.progress import progress_bar
 from leco.settings import merge
 
 _FOLDER = "mapillary-vistas"
@@ -31,7 +31,6 @@ _REMEDY = (
     f"download Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it into {_FOLDER}/ (config_v1.2.json, "
     "config_v2.0.json, training/ and validation/ with images/, v1.2/labels/ and v2.0/labels/)"
 )
-_LONGER_EDGE = 2_200  # appendix C: the size that scales refer to
 
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
@@ -45,11 +44,11 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
     content = read_json(folder / "config_v2.0.json", 10_000_000)
     labels = content["labels"] if isinstance(content, dict) else content
     evaluated = tuple(label["name"] for label in labels if label.get("evaluate", True))
-    pool = _samples(folder / "training", training, values)
+    pool = _samples(folder / "training", training, values, recipe.image_size)
     strata = torch.zeros(len(training), dtype=torch.int64)
 
     def read_test() -> Samples:
-        return _samples(folder / "validation", _names(recipe, folder / "validation"), values)
+        return _samples(folder / "validation", _names(recipe, folder / "validation"), values, recipe.image_size)
 
     return Benchmark(recipe, history, pool, read_test, segmentation_views(), strata, evaluated)
 
@@ -78,30 +77,30 @@ def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses], ki
             return history
         raise LecoError(f"{kept}: was inferred for other classes than those in the configs next to it; delete it")
     masks = [[folder / "training" / version / "labels" / f"{name}.png" for version in _VERSIONS] for name in names]
-    console = Console(stderr=True)
-    pairs = track(
-        [(old, new) for old, new in masks],
-        "inferring the transition, once",
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    history = infer(count_masks(pairs, values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS, kind)
+    history = infer(count_masks(_ticked(masks), values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS, kind)
     with suppress(LecoError):  # a read-only folder: it is inferred again next time
         history.save(kept)
     return history
 
 
-def _samples(part: Path, names: list[str], values: dict[str, MaskClasses]) -> Samples:
-    images = Files([part / "images" / f"{name}.jpg" for name in names], partial(letterbox, side=_LONGER_EDGE))
+def _ticked(masks: list[list[Path]]) -> Iterator[tuple[Path, Path]]:
+    """Pairs of masks, with progress: this takes long, but happens once."""
+    with progress_bar("inferring the transition") as tick:
+        for number, (old, new) in enumerate(masks, start=1):
+            yield old, new
+            tick(number, len(masks))
+
+
+def _samples(part: Path, names: list[str], values: dict[str, MaskClasses], side: int) -> Samples:
+    images = Files([part / "images" / f"{name}.jpg" for name in names], partial(letterbox, side=side))
     labels = {
         version: Files(
             [part / version / "labels" / f"{name}.png" for name in names],
-            partial(_read_mask, side=_LONGER_EDGE, classes=values[version]),
+            partial(_read_mask, side=side, classes=values[version]),
         )
         for version in _VERSIONS
     }
-    sizes = Files(images.paths, partial(letterbox_size, side=_LONGER_EDGE))
+    sizes = Files(images.paths, partial(letterbox_size, side=side))
     return Samples(images, dict(labels), sizes)
 
 
@@ -145,5 +144,6 @@ for _name, _size, _steps in (("mapillary-leco-2.5k", 2_500, 250_000), ("mapillar
             {"paper": merge(PAPER, {"batches": {"steps": _steps}}), "small": _SMALL},
             "none",
             inferred=True,
+            image_size=2_200,  # appendix C: the longer edge, which scales refer to
         )
     )

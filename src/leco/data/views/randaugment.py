@@ -67,12 +67,12 @@ def make(name: str, images: Tensor, strengths: Tensor) -> Tensor:
     """Output of an operation for each image; cached if it does not depend on the image's content."""
     operation = POOL[name]
     if operation.blind:
-        return made_blindly(name, images.shape[1:], images.device).index_select(0, strengths)
+        return cached_output(name, images.shape[1:], images.device).index_select(0, strengths)
     return operation.make(images, parameters(name, images.device).index_select(0, strengths))
 
 
 @cache
-def made_blindly(name: str, shape: torch.Size, device: torch.device) -> Tensor:
+def cached_output(name: str, shape: torch.Size, device: torch.device) -> Tensor:
     """Output of an operation at every strength, for images of a shape."""
     images = torch.zeros(len(STRENGTHS), *shape, dtype=torch.uint8, device=device)
     return POOL[name].make(images, parameters(name, device)).contiguous()

@@ -101,7 +101,7 @@ def without(key: str, **changes: object) -> dict[str, object]:
         ),
     ],
 )
-def test_what_is_no_coco_is_refused_with_its_place(content, message, folder):
+def test_what_is_not_coco_is_refused_with_its_place(content, message, folder):
     with pytest.raises(LecoError, match=message) as refused:
         read(folder, content)
     assert "\n" not in str(refused.value)

@@ -115,7 +115,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_no_dataset_is_refused(case, tmp_path):
+def test_what_is_not_a_dataset_is_refused(case, tmp_path):
     for version in ("v1", "v2"):
         save_dataset(tmp_path / version, [(embedded(n), 0) for n in range(2)], ["dog"])
     damage, message = BAD[case]

@@ -103,7 +103,7 @@ def test_the_same_number_makes_the_same_picture():
     assert content(3) == content(3) != content(4)
 
 
-def test_the_whole_machine_is_no_folder_of_images():
+def test_the_whole_machine_is_not_a_folder_of_images():
     assert common_root([Path("/data/v1"), Path("/data/v2")]) == Path("/data")
     for folders in (["/data/v1", "/home/v2"], ["/v1", "/v2"], ["/"]):
         with pytest.raises(LecoError, match="only / contains all images"):

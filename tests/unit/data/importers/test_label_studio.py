@@ -120,7 +120,7 @@ def test_of_several_controls_one_must_be_named(folder):
         ([task(1, "a.png", annotations=[{"result": "x"}])], "task 0: result must be a list of objects"),
     ],
 )
-def test_what_is_no_export_is_refused(content, message, folder):
+def test_what_is_not_an_export_is_refused(content, message, folder):
     with pytest.raises(LecoError, match=message) as refused:
         read(folder, GOOD, content)
     assert "\n" not in str(refused.value)
@@ -156,7 +156,7 @@ def test_runs_begin_and_end_at_any_channel():
         ([[60]], "not a list of integers from 0 to 255"),
     ],
 )
-def test_what_is_no_stream_is_refused(stream, problem):
+def test_what_is_not_a_stream_is_refused(stream, problem):
     with pytest.raises(LecoError, match=problem):
         decode_brush(stream, 5, 3)
 

@@ -142,7 +142,7 @@ def test_the_same_bytes_under_another_name_are_a_leak(folder, street):
     assert len(read_manifest(path, street, decode=False)[0]) == 4  # reads no file
 
 
-def test_files_that_differ_only_at_the_front_are_no_leak(tmp_path, street):
+def test_files_that_differ_only_at_the_front_are_not_a_leak(tmp_path, street):
     for name, first in (("a.npy", 1.0), ("b.npy", 2.0)):
         np.save(tmp_path / name, np.array([first] + [0.0] * 5000))
     path = csv(tmp_path, "features,label,version,split\na.npy,road,v1,train\nb.npy,road,v1,test")

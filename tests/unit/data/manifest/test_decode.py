@@ -201,7 +201,7 @@ def test_errors_are_the_same_whether_pixels_are_kept_or_not(tmp_path, street, su
     assert complaint(path, street, side=16) == complaint(path, street)
 
 
-def test_an_image_that_is_too_large_once_it_is_scaled_is_said_when_it_is_read(tmp_path, street, monkeypatch):
+def test_an_image_that_is_too_large_once_it_is_scaled_is_reported_when_it_is_read(tmp_path, street, monkeypatch):
     Image.new("L", (1, 3000)).save(tmp_path / "line.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     manifest, _ = read_manifest(csv(tmp_path, "image,label,version\nline.png,road,v1"), street, side=32)

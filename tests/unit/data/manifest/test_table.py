@@ -74,7 +74,7 @@ def test_wrong_columns_are_named(tmp_path, street, header, message):
     assert message in complaint(csv(tmp_path, header), street, skip_bad=True)
 
 
-def test_files_that_are_no_manifest_are_refused(tmp_path, street):
+def test_files_that_are_not_manifests_are_refused(tmp_path, street):
     assert "valid: .csv, .jsonl, .parquet" in complaint(tmp_path / "a.xlsx", street)
     assert "no such file" in complaint(tmp_path / "a.csv", street)
     (tmp_path / "a.csv").write_bytes(b"image,label,version\n\xff,a,b\n")

@@ -101,7 +101,7 @@ def test_unknown_backbones_are_named(name, message):
         build_backbone(name, (3, 32, 32))
 
 
-def test_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
+def test_weights_are_downloaded_only_on_request_and_a_failure_is_reported(monkeypatch):
     def no_network(*_: object, **__: object) -> None:
         raise OSError("no route to the hub")
 

@@ -80,7 +80,7 @@ def test_the_classifier_has_it_too():
         LecoClassifier(head="round").fit(features, labels)
 
 
-def test_where_features_never_change_one_fit_does(tmp_path, monkeypatch):
+def test_where_features_never_change_one_fit_is_enough(tmp_path, monkeypatch):
     for model, fits in (("linear", 1), ("roots", 1), ("mlp", 3)):
         stages, periods = planned(tmp_path, "ce", **{"training.network.backbone": model})
         seen = []
@@ -89,7 +89,7 @@ def test_where_features_never_change_one_fit_does(tmp_path, monkeypatch):
         assert len(seen) == fits  # two validations, and the model that is kept
 
 
-def test_features_that_are_no_numbers_mean_that_training_diverged(tmp_path):
+def test_features_that_are_nan_mean_that_training_diverged(tmp_path):
     stages, periods = planned(tmp_path)
     network = build_network(stages.stages[0], periods, pretrained=False)
     torch.nn.init.constant_(network.backbone.layers[0].bias, torch.nan)

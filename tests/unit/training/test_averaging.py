@@ -93,7 +93,7 @@ def test_training_from_scratch_takes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
 
 
-def test_with_a_head_start_the_new_model_says_what_the_old_one_said():
+def test_with_a_head_start_the_new_model_predicts_what_the_old_one_predicted():
     previous, network = make("v1", seed=1), make("v2", seed=2)
     hand_over(previous, network, ONTOLOGY, "finetune", head_start=True)
     inputs = torch.randn(7, 6)
@@ -104,7 +104,7 @@ def test_with_a_head_start_the_new_model_says_what_the_old_one_said():
     assert not torch.allclose(network.heads[0].weight[3], previous.heads[0].weight[0])
 
 
-def test_in_joint_training_the_old_head_goes_on():
+def test_in_joint_training_the_old_head_is_kept():
     previous, network = make("v1", seed=1), make("v1", "v2", seed=2)
     hand_over(previous, network, ONTOLOGY, "finetune", head_start=False)
     assert torch.equal(network.heads[0].weight, previous.heads[0].weight)
@@ -114,5 +114,5 @@ def test_in_joint_training_the_old_head_goes_on():
     ("strategy", "step", "expected"),
     [("freeze", 99, True), ("finetune", 0, False), ("scratch", 0, False), ("lp-ft", 9, True), ("lp-ft", 10, False)],
 )
-def test_a_strategy_says_what_a_step_may_change(strategy, step, expected):
+def test_a_strategy_decides_what_a_step_may_change(strategy, step, expected):
     assert heads_only(strategy, step, head_steps=10) == expected

@@ -31,7 +31,7 @@ def test_classes_are_counted_in_labels_and_in_maps_of_them():
     assert class_counts(maps, torch.tensor([0]), 4).tolist() == [2, 0, 1, 0]
 
 
-def test_adjusting_takes_off_log_frequencies_and_leaves_the_network_alone():
+def test_adjusting_subtracts_log_frequencies_and_does_not_modify_the_network():
     network = Network(build_backbone("linear", (5,)), PETS.versions)  # two heads: the older one is not adjusted
     x = torch.randn(7, 5)
     before = network(x)
@@ -70,7 +70,7 @@ def first_stage(tmp_path, adjust):
     return stage, periods, store
 
 
-def test_a_stage_trains_as_without_and_keeps_what_was_adjusted(tmp_path):
+def test_an_adjustment_changes_the_stored_network_but_not_its_training(tmp_path):
     plain, changed = (stored_network(*first_stage(tmp_path, adjust)) for adjust in ("0", "1"))
     stage, periods, _ = first_stage(tmp_path, "1")
     labels = periods.pool.labels[stage.version]

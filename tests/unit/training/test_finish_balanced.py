@@ -19,7 +19,7 @@ def job_with_teacher(tmp_path):
 
 
 def guesses(job):
-    """How often the teacher guesses each class, of those that the labels of history allow."""
+    """Expected number of predictions of each class, given the labels of history."""
     steps = job.steps
     ids, newest = steps.history.indices, steps.evidence.ontology.newest.name
     (version,) = steps.history.versions
@@ -29,7 +29,7 @@ def guesses(job):
     return (logits + evidence).softmax(dim=1).sum(dim=0)
 
 
-def test_a_teacher_that_prefers_a_class_is_put_right(tmp_path):
+def test_a_teacher_that_prefers_a_class_is_balanced(tmp_path):
     job = job_with_teacher(tmp_path)
     before = guesses(job)
     balance_teacher(job)

@@ -1,4 +1,4 @@
-"""Hand-over of segmentation networks; `test_training_parts.py` has the rest."""
+"""Transfer between segmentation networks; `training/test_averaging.py` has those between classifiers."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def make(name: str, *versions: str, seed: int) -> SegmentationNetwork:
 
 
 @torch.no_grad()
-def test_with_a_head_start_every_pixel_is_called_what_it_was_called():
+def test_with_a_head_start_every_pixel_keeps_its_predicted_class():
     previous, network = make("tiny", "v1", seed=1), make("tiny", "v2", seed=2)
     hand_over(previous, network, ONTOLOGY, "finetune", head_start=True)
     images = torch.randn(2, 3, 32, 40)
@@ -38,7 +38,7 @@ def test_with_a_head_start_every_pixel_is_called_what_it_was_called():
 
 
 @pytest.mark.parametrize("head_start", [False, True])
-def test_an_ocr_head_hands_over_all_that_knows_no_classes(head_start):
+def test_an_ocr_head_passes_on_all_layers_that_do_not_depend_on_classes(head_start):
     previous, network = make("hrnet_w18_small", "v1", seed=1), make("hrnet_w18_small", "v2", seed=2)
     own = {name: tensor.clone() for name, tensor in network.heads[0].state_dict().items()}
     hand_over(previous, network, ONTOLOGY, "finetune", head_start)
@@ -54,7 +54,7 @@ def test_an_ocr_head_hands_over_all_that_knows_no_classes(head_start):
             assert torch.equal(tensor[3], own[name][3])
 
 
-def test_in_joint_training_the_old_ocr_head_goes_on_and_lends_its_features_to_the_new_one():
+def test_in_joint_training_the_old_ocr_head_is_kept_and_the_new_one_starts_from_its_features():
     previous, network = make("hrnet_w18_small", "v1", seed=1), make("hrnet_w18_small", "v1", "v2", seed=2)
     hand_over(previous, network, ONTOLOGY, "finetune", head_start=False)
     old = previous.heads[0].state_dict()

@@ -1,4 +1,4 @@
-"""What the settings of an experiment make of its networks and their training."""
+"""The effect of an experiment's settings on its networks and their training."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -72,8 +72,7 @@ def test_pretrained_statistics_fit_grey_images():
 
 def test_a_grid_trains_on_what_a_run_trains_on(vistas_root, monkeypatch):
     """Also where the transition is soft: an ontology with shares, and so other periods."""
-    monkeypatch.setattr("leco.data.benchmarks.mapillary._LONGER_EDGE", 40)
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     found = {}
     for transition in ("tree", "soft"):
