@@ -26,7 +26,7 @@ from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
 
 _HEADER = 1_000_000  # bytes
-_REMEMBERED = 100_000  # names of a manifest
+REMEMBERED = 100_000  # names of a manifest
 _AT_ONCE = 50_000_000  # numbers of a batch
 
 
@@ -87,7 +87,7 @@ def image_paths(arguments: Sequence[str], root: Path | None = None) -> Iterator[
     """Yield the images among files, folders and patterns, and those of manifests with a column `image`."""
     for argument in arguments:
         if _is_table(Path(argument)):
-            yield from _listed(Path(argument), "image", root)
+            yield from listed_files(Path(argument), "image", root)
         else:
             yield from given_files([argument], image_files.SUFFIXES)
 
@@ -96,7 +96,9 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLES and path.is_file()
 
 
-def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | LecoError]:
+def listed_files(
+    path: Path, column: str, root: Path | None, *, remembered: int = REMEMBERED
+) -> Iterator[Given | LecoError]:
     """Yield the files that a manifest names, below the root or its own folder.
 
     A file that is repeated counts once, unless very many others come in between, so that memory does not grow.
@@ -113,7 +115,7 @@ def _listed(path: Path, column: str, root: Path | None) -> Iterator[Given | Leco
         row, (value,) = cell
         if hash(value) in recent or hash(value) in older:
             continue
-        if len(recent) == _REMEMBERED:
+        if len(recent) == remembered:
             recent, older = set(), recent
         recent.add(hash(value))
         if not value:
@@ -161,7 +163,7 @@ def _is_manifest(path: Path) -> bool:
 
 def _referred(path: Path, width: int, root: Path | None) -> Iterator[InputBatch]:
     """Read the vectors that a manifest refers to."""
-    files, folder = _listed(path, "features", root), root or path.parent
+    files, folder = listed_files(path, "features", root), root or path.parent
     while some := list(islice(files, 512)):
         problems = [str(found) for found in some if isinstance(found, LecoError)]
         references = [found.name for found in some if isinstance(found, Given)]

@@ -22,7 +22,9 @@ _NEVER = 1e4  # subtracted from the logit of a class that no label allows
 _WIDEST = 12.0  # log of the largest temperature
 
 
-def gaussian_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tensor]:
+def gaussian_head(
+    features_nd: Tensor, evidence_nc: Tensor, *, prior_samples: float = PRIOR_SAMPLES
+) -> tuple[Tensor, Tensor]:
     """Fit the weights (c, d) and bias (c,) of a head to features and the evidence of their labels.
 
     Linear discriminant analysis with one round of expectation maximisation: the samples whose class is certain make a
@@ -53,12 +55,12 @@ def gaussian_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Ten
     x = x - centre  # otherwise a large offset common to all logits costs precision in float32
     towards = _means(x, allowed, x.mean(dim=0), _NOTHING)
     known, classes = x[certain], allowed[certain]
-    temperature = _temperature(x, allowed, certain)
-    weight, bias = _discriminants(known, classes, towards, temperature)
+    temperature = _temperature(x, allowed, certain, prior_samples)
+    weight, bias = _discriminants(known, classes, towards, temperature, prior_samples)
     if not certain.all():
         logits = x @ weight.T + bias
         logits = logits + balancing_bias(logits[~certain], evidence[~certain], classes.sum(dim=0))
-        weight, bias = _discriminants(x, condition(logits, evidence), towards, temperature)
+        weight, bias = _discriminants(x, condition(logits, evidence), towards, temperature, prior_samples)
     bias = bias - weight @ centre - _NEVER * (allowed.sum(dim=0) == 0)
     return weight.to(features_nd), bias.to(features_nd)
 
@@ -68,9 +70,11 @@ def _means(x: Tensor, guesses_nc: Tensor, towards: Tensor, samples: float) -> Te
     return (guesses_nc.T @ x + samples * towards) / (guesses_nc.sum(dim=0) + samples).unsqueeze(1)
 
 
-def _discriminants(x: Tensor, guesses_nc: Tensor, towards: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _discriminants(
+    x: Tensor, guesses_nc: Tensor, towards: Tensor, temperature: float, prior_samples: float
+) -> tuple[Tensor, Tensor]:
     """Weights and bias of Gaussian log-densities with a shared covariance, up to a term common to all classes."""
-    means, count = _means(x, guesses_nc, towards, PRIOR_SAMPLES), guesses_nc.sum(dim=0)
+    means, count = _means(x, guesses_nc, towards, prior_samples), guesses_nc.sum(dim=0)
     products = means.T @ (guesses_nc.T @ x)
     square = x.T @ (guesses_nc.sum(dim=1, keepdim=True) * x)
     covariance = (square - products - products.T + means.T @ (count.unsqueeze(1) * means)) / count.sum()
@@ -82,7 +86,7 @@ def _discriminants(x: Tensor, guesses_nc: Tensor, towards: Tensor, temperature: 
     return weight, -(weight * means).sum(dim=1) / 2
 
 
-def _temperature(x: Tensor, allowed_nc: Tensor, certain: Tensor) -> float:
+def _temperature(x: Tensor, allowed_nc: Tensor, certain: Tensor, prior_samples: float) -> float:
     """Temperature, at least 1, that maximises the likelihood of the certain samples in five-fold cross-validation."""
     from scipy.optimize import minimize_scalar  # imported here, since only these heads need it
 
@@ -96,7 +100,7 @@ def _temperature(x: Tensor, allowed_nc: Tensor, certain: Tensor) -> float:
     for number in range(FOLDS):
         rest, known = fold != number, certain & (fold != number)
         towards = _means(x[rest], allowed_nc[rest], x[rest].mean(dim=0), _NOTHING)
-        weight, bias = _discriminants(x[known], allowed_nc[known], towards, 1.0)
+        weight, bias = _discriminants(x[known], allowed_nc[known], towards, 1.0, prior_samples)
         held_out[~rest] = x[~rest] @ weight.T + bias
     loss = partial(_loss, held_out[certain], labels)
     return math.exp(minimize_scalar(loss, bounds=(0, _WIDEST), method="bounded").x)

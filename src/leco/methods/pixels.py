@@ -160,7 +160,9 @@ def _spread(table: Tensor, column: Tensor) -> Tensor:
 FEW = 2**16  # logits: below this number, blocks take longer than they save
 
 
-def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none") -> Tensor:
+def label_nll(
+    logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none", *, few: int = FEW
+) -> Tensor:
     """`evidence_nll` of labels by their row ids (n, ...): eq. 1 for newest labels, eq. 7 for older ones.
 
     As fast as `F.cross_entropy`, with half the memory (`benchmarks/pixel_losses.py`). Not twice differentiable.
@@ -172,7 +174,7 @@ def label_nll(logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Re
     tensor([1.5000, 3.0000, 1.0000])
     """
     _check_rows(logits_nc, rows, evidence)
-    if logits_nc.numel() <= FEW:
+    if logits_nc.numel() <= few:
         return evidence_nll(logits_nc, evidence.gather(rows), reduction)
     label = Lookup.sparse(rows, evidence)
 
@@ -211,7 +213,7 @@ class Guess(NamedTuple):
 
 
 @torch.no_grad()
-def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = "plain") -> Guess:
+def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = "plain", *, few: int = FEW) -> Guess:
     """Pseudo-labels (section 6.2 of the paper): `condition`, if `refine` is ``"cond"``, and `agrees`.
 
     >>> from leco import Ontology
@@ -221,7 +223,7 @@ def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = 
     Guess(labels=tensor([0]), confidence=tensor([0.8808]), agrees=tensor([False]))
     """
     _check_rows(logits_nc, rows, evidence)
-    if logits_nc.numel() <= FEW:
+    if logits_nc.numel() <= few:
         return _guess(logits_nc, evidence.gather(rows), refine)
     label = Lookup.dense(rows, evidence)
     guesses = Guess(
@@ -241,9 +243,11 @@ def soft_guess_nll(
     rows: Tensor,
     evidence: Evidence,
     refine: Refine = "plain",
+    *,
     keep: Tensor | None = None,
     ignore: Tensor | None = None,
     reduction: Reduction = "none",
+    few: int = FEW,
 ) -> Tensor:
     """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` is "cond".
 
@@ -252,7 +256,7 @@ def soft_guess_nll(
     _check_rows(logits_nc, rows, evidence)
     check_shapes(logits_nc, guess_logits_nc)
     others = guess_logits_nc.detach()
-    if logits_nc.numel() <= FEW:
+    if logits_nc.numel() <= few:
         probs_nc = _probs(others, evidence.gather(rows), refine)
         return soft_pseudo_nll(logits_nc, probs_nc, keep, ignore, reduction)
     label = Lookup.dense(rows, evidence)

@@ -235,7 +235,7 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         if hard:
             nll = hard_pseudo_nll(logits, guessed.labels, keep)
         else:
-            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep)
+            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep)
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
         return Loss([Mean.over(nll, seen)], health)
 

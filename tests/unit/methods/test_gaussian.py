@@ -30,10 +30,9 @@ def accuracy(head, features, labels):
     return ((features @ weight.T + bias).argmax(dim=1) == labels).float().mean().item()
 
 
-def test_with_newest_labels_alone_it_is_linear_discriminant_analysis(monkeypatch):
-    monkeypatch.setattr(gaussian, "PRIOR_SAMPLES", 0.0)
+def test_with_newest_labels_alone_it_is_linear_discriminant_analysis():
     features, labels = blobs(0, 10)
-    weight, bias = gaussian_head(features, certain(labels, 6))
+    weight, bias = gaussian_head(features, certain(labels, 6), prior_samples=0.0)
     reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=gaussian.SHRINKAGE, priors=np.full(6, 1 / 6))
     reference.fit(features.double().numpy(), labels.numpy())
     ours = features @ weight.T + bias

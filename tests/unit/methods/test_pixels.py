@@ -1,31 +1,21 @@
 """Losses from row ids, block by block, against the dense definitions."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from leco import Ontology
-from leco.methods import (
-    agrees,
-    condition,
-    evidence_nll,
-    guess,
-    label_nll,
-    soft_guess_nll,
-    soft_pseudo_nll,
-)
-from leco.methods import (
-    pixels as indexed,
-)
+from leco.methods import agrees, condition, evidence_nll, pixels, soft_pseudo_nll
 from leco.methods.pixels import blocks
 
 WIDE = Ontology.from_taxonomy("wide", ["v1", "v2"], [(str(c // 3), f"c{c}") for c in range(40)])
+# Always block by block, however few logits there are.
+label_nll, guess, soft_guess_nll = (
+    partial(function, few=-1) for function in (pixels.label_nll, pixels.guess, pixels.soft_guess_nll)
+)
 SHAPES = {"samples": (7,), "pixels": (3, 5, 4), "one": (1,), "none": (0,)}
-
-
-@pytest.fixture(autouse=True)
-def _always_block_by_block(monkeypatch):
-    monkeypatch.setattr(indexed, "FEW", -1)
 
 
 def case(ontology: Ontology, shape: tuple[int, ...], scale: float = 3.0) -> tuple[Tensor, Tensor]:
@@ -121,7 +111,7 @@ def test_soft_targets_cost_what_the_dense_definition_says(refine, shape, street)
     dense = evidence.gather(rows).double()
     probs = condition(teacher, dense) if refine == "cond" else teacher.softmax(dim=1)
     found, expected = (logits.clone().requires_grad_() for _ in range(2))
-    loss = soft_guess_nll(found, teacher, rows, evidence, refine, keep, reduction="mean")
+    loss = soft_guess_nll(found, teacher, rows, evidence, refine, keep=keep, reduction="mean")
     reference = soft_pseudo_nll(expected, probs, keep, reduction="mean")
     torch.testing.assert_close(loss, reference)
     loss.backward()
@@ -129,18 +119,16 @@ def test_soft_targets_cost_what_the_dense_definition_says(refine, shape, street)
     torch.testing.assert_close(found.grad, expected.grad)
 
 
-def test_few_logits_cost_the_same(monkeypatch):
+def test_few_logits_cost_the_same():
     evidence = WIDE.evidence()
     (logits, rows), (teacher, _) = case(WIDE, (9,)), case(WIDE, (9,), scale=1.0)
     losses = (
-        lambda: label_nll(logits, rows, evidence),
-        lambda: soft_guess_nll(logits, teacher, rows, evidence, "cond"),
-        lambda: torch.stack([part.double() for part in guess(logits, rows, evidence, "cond")]),
+        lambda few: label_nll(logits, rows, evidence, few=few),
+        lambda few: soft_guess_nll(logits, teacher, rows, evidence, "cond", few=few),
+        lambda few: torch.stack([part.double() for part in guess(logits, rows, evidence, "cond", few=few)]),
     )
-    in_blocks = [loss() for loss in losses]
-    monkeypatch.setattr(indexed, "FEW", 1_000)
-    for loss, found in zip(losses, in_blocks, strict=True):
-        torch.testing.assert_close(loss(), found)
+    for loss in losses:
+        torch.testing.assert_close(loss(1_000), loss(-1))
 
 
 def test_shapes_that_do_not_fit_are_refused(street):

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from leco import LecoError
 from leco.cli.main import app
 from leco.data.images import middle_square
-from leco.data.inputs import image_batches, image_paths
+from leco.data.inputs import image_batches, image_paths, listed_files
 from leco.data.masks import read_mask
 from leco.data.views import centre_crop_resize
 from leco.evaluation import predict_at
@@ -410,11 +410,12 @@ def test_a_manifest_without_rows_and_an_input_without_a_name_are_said_to_be_so(t
     ]
 
 
-def test_names_are_remembered_for_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr("leco.data.inputs._REMEMBERED", 2)
+def test_names_are_remembered_for_a_while(tmp_path):
     cells = ["a.png", "b.png", "a.png", "c.png", "a.png", "d.png", "e.png", "a.png", ""]
     (tmp_path / "labels.csv").write_text("".join(f"{cell},\n" for cell in ["image", *cells]))
-    found = [str(problem).split(": ")[1] for problem in image_paths([str(tmp_path / "labels.csv")])]
+    found = [
+        str(problem).split(": ")[1] for problem in listed_files(tmp_path / "labels.csv", "image", None, remembered=2)
+    ]
     assert found == ["a.png", "b.png", "c.png", "d.png", "e.png", "a.png", "row 10"]
 
 
