@@ -71,6 +71,14 @@ def safetensors_metadata(path: Path) -> dict[str, str]:
     return notes
 
 
+def checkpoint_step(path: Path) -> int:
+    """Step at which a checkpoint was saved, or -1 if it cannot be read."""
+    try:
+        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
+    except (OSError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError, RecursionError):
+        return -1
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file atomically."""
     write_bytes(path, text.encode())

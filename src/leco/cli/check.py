@@ -72,7 +72,7 @@ def _estimate(found: "CheckedExperiment", device: str) -> "Estimate | None":
 
 def _print(found: "CheckedExperiment", measured: "Estimate | None") -> None:
     from leco.cli.data import print_classes
-    from leco.data.manifest.checks import SPLITS
+    from leco.data import SPLITS
     from leco.experiments.check import planned
 
     if found.manifest is not None and found.ontology is not None:

@@ -127,8 +127,8 @@ def check(
     """Check a manifest of your own data and list all problems at once."""
     import numpy as np
 
+    from leco.data import SPLITS
     from leco.data.importers.folders import image_folder
-    from leco.data.manifest.checks import SPLITS
     from leco.data.manifest.manifest import read_manifest
     from leco.ontology.ontology import Ontology
 
@@ -200,7 +200,7 @@ def print_classes(manifest: "Manifest", ontology: "Ontology", masks: "MaskCounts
 
     For masks, print the number of images that show a class, and of its pixels.
     """
-    from leco.data.manifest.checks import SPLITS
+    from leco.data import SPLITS
 
     splits = [split for split in SPLITS if (manifest.split == split).any()]
     for version in masks.images if masks else manifest.labels:

@@ -10,6 +10,7 @@ import typer
 
 from leco.cli.predict import BundleFolder, Device
 from leco.cli.terminal import print_table
+from leco.data import SPLITS
 from leco.errors import LecoError, nearest
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from leco.model.model import Model
 
 _MOST_CLASSES = 40
-SPLITS = ("train", "val", "test", "all")
+EVALUATED = (*SPLITS, "all")
 _MEANING = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 
 
@@ -42,8 +43,8 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Score a model on labelled samples, at every version that their labels are known in."""
-    if split not in SPLITS:
-        raise LecoError(f"--split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
+    if split not in EVALUATED:
+        raise LecoError(f"--split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
 
     from leco.model.model import load
 

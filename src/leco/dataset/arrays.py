@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from leco.data import UNTESTED
-from leco.data.manifest.checks import SPLITS
+from leco.data import SPLITS, UNTESTED
 from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import own_annotated, own_test
 from leco.data.samples import InMemory, Samples

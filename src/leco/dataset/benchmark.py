@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from leco.io import as_path
 from leco.modalities import MODALITIES, Modality
 from leco.ontology.ontology import Ontology
 from leco.settings import NetworkSettings
+
+if TYPE_CHECKING:
+    from leco.dataset.check import Checked
 
 
 class BenchmarkDataset(Dataset):
@@ -89,6 +92,18 @@ class BenchmarkDataset(Dataset):
         if split != "test":
             raise LecoError(f"{self.name}: models are evaluated on the test split of a benchmark, not on {split}")
         return self.benchmark.test, torch.arange(len(self.benchmark.test))
+
+    def check(self) -> "Checked":
+        """Whether the data are complete, which reading them finds out."""
+        from leco.dataset.check import Checked
+
+        found = Checked(Path(self.name))
+        try:
+            found.ontology = self.ontology
+            self.benchmark.test  # noqa: B018 (reads the test set)
+        except LecoError as error:
+            found.add(found.problems, "benchmark", str(error))
+        return found
 
     def counts(self) -> Counts:
         """Number of training and validation samples of each period, and of test samples."""

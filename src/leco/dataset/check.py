@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leco.data.manifest.checks import SPLITS
+from leco.data import SPLITS
 from leco.data.manifest.decode import MaskCounts, mask_counts
 from leco.data.manifest.manifest import Manifest, NoRowsError, read_manifest
 from leco.data.manifest.table import Problem, Table, read_table

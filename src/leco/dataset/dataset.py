@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leco.data import UNTESTED
+from leco.data import SPLITS, UNTESTED
 from leco.data.importers.folders import read_folders
 from leco.data.importers.importer import Options, add_test_split, clean
-from leco.data.manifest.checks import SPLITS
 from leco.data.manifest.manifest import Manifest, read_manifest
 from leco.data.manifest.table import Table, read_table
 from leco.data.manifest_samples import check_files, own_annotated, own_samples, own_test
@@ -140,11 +139,9 @@ class Dataset(ABC):
         Images are scaled to `side`. Returns the samples, and the indices of those that belong to the split.
         """
 
+    @abstractmethod
     def check(self) -> "Checked":
         """Check everything that could fail in training, and return the findings that `leco check` prints."""
-        from leco.dataset.check import Checked
-
-        return Checked(Path(self.name))
 
     def __repr__(self) -> str:
         inside = ", ".join(

@@ -125,7 +125,7 @@ def train(
         LOGGERS[name]  # an unknown one is refused before anything is trained
     run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start)
     with stoppable() as stop, watching(shown=progress) as watch:
-        machine = Machine(device, workers, tuple(log), stop, say=_say)
+        machine = Machine(device, workers, log, stop, say=_say)
         return run.train(machine, watch)
 
 

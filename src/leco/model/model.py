@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from leco.data import SPLITS
 from leco.data.inputs import InputBatch, array_batches
 from leco.dataset import Dataset
 from leco.devices import make_fabric
@@ -31,7 +32,7 @@ from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 
-SPLITS = ("train", "val", "test", "all")
+EVALUATED = (*SPLITS, "all")
 
 
 class Model:
@@ -220,8 +221,8 @@ class Model:
         whose labels may be of newer versions than the models' if an `ontology` is given. `split` is `train`, `val`,
         `test` or `all`.
         """
-        if split not in SPLITS:
-            raise LecoError(f"split: {split!r} is not one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
+        if split not in EVALUATED:
+            raise LecoError(f"split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
         if isinstance(data, Dataset) and (ontology is not None or root is not None):
             raise LecoError("ontology and root are for the path of a manifest: a dataset has its own; leave them out")
         if isinstance(against, str | Path):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from leco.errors import LecoError
 from leco.experiments.store import CHECKPOINTS, Store
-from leco.io import safetensors_metadata
+from leco.io import checkpoint_step
 from leco.paper import Key
 from leco.reports.settings import flatten
 from leco.text import percent
@@ -231,17 +231,9 @@ def _untrained(folder: Path, store: Store, now: float) -> Line:
         description, steps = str(stage), f"{int(stage.training['batches.steps']):,}"
     except UNREADABLE:
         pass
-    step = max((_checkpoint_step(folder / name) for name in CHECKPOINTS), default=-1)
+    step = max((checkpoint_step(folder / name) for name in CHECKPOINTS), default=-1)
     progress = f"step {step:,} of {steps}" if step >= 0 else ""
     return Line(folder, status, description, progress, now - changed, size)
-
-
-def _checkpoint_step(path: Path) -> int:
-    """The step at which a checkpoint was saved; -1 if it cannot be read."""
-    try:
-        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
-    except UNREADABLE:
-        return -1
 
 
 def _measure(folder: Path) -> tuple[float, int]:

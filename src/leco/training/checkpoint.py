@@ -13,7 +13,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from leco.io import safetensors_metadata, write_bytes
+from leco.io import checkpoint_step, safetensors_metadata, write_bytes
 
 _NAMES = ("checkpoint-a", "checkpoint-b")  # written in turn, so that one of them is always complete
 
@@ -51,11 +51,3 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             problems.append(f"{path}: cannot be read ({error})")
     return max(found, key=lambda c: c.step, default=None), problems
-
-
-def checkpoint_step(path: Path) -> int:
-    """Step of a checkpoint, or -1 if it cannot be read."""
-    try:
-        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
-    except (OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
-        return -1

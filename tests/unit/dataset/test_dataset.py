@@ -13,6 +13,7 @@ from PIL import Image
 import leco
 from leco import LecoError
 from leco.dataset import Dataset
+from leco.dataset.benchmark import BenchmarkDataset
 
 ONTOLOGY = {
     "name": "pets",
@@ -111,6 +112,13 @@ def test_a_check_finds_all_problems_at_once(photos, tmp_path):
     whole = Dataset.from_manifest(photos / "labels.csv", HISTORY).check()
     assert whole.ok
     assert any("no val split" in finding.message for finding in whole.notes)
+
+
+def test_a_check_of_a_benchmark_reads_its_data(tmp_path):
+    assert BenchmarkDataset("digits-leco", tmp_path).check().ok
+    missing = BenchmarkDataset("cub-leco", tmp_path).check()
+    assert not missing.ok
+    assert str(tmp_path) in repr(missing)
 
 
 BAD = {

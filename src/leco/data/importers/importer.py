@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from leco.data import SPLITS
 from leco.data.images import SUFFIXES
-from leco.data.manifest.checks import SPLITS, look, normalise, same_bytes
+from leco.data.manifest.checks import look, normalise, same_bytes
 from leco.data.manifest.table import Fault, Problem, Table
 from leco.errors import LecoError, and_more, printable
 from leco.ontology.schema import name_problem

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from leco.data import SPLITS
 from leco.data.manifest.table import Fault, Problem, Table
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL, Version
 
-SPLITS = ("train", "val", "test")  # of a sample in several, the last one keeps it
 NO_PERIOD = -1
 OUTSIDE = "outside the root"
 _LONGEST_PERIOD = 9  # digits

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from leco.data import SPLITS
 from leco.data.images import decode_image, inspect_image, letterbox_mask, letterboxed, middle_square, scaled_size
-from leco.data.manifest.checks import SPLITS, impossible, impossible_classes
+from leco.data.manifest.checks import impossible, impossible_classes
 from leco.data.manifest.table import Fault
 from leco.data.masks import Mask, mask_labels, read_mask, void_value
 from leco.data.vectors import Tick

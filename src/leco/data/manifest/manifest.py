@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from leco.data import SPLITS
 from leco.data.manifest.checks import (
-    SPLITS,
     check_repeats,
     check_splits_and_periods,
     check_versions,
