@@ -63,6 +63,12 @@ class NetworkSettings(Part):
     norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
 
+    frozen_norm: bool = False
+    """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
+
+    frozen_layers: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the backbone's layers, from the input on, whose weights are kept. Training is up to twice as fast."""
+
     precision: Precision = "32-true"
     """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
 
@@ -93,7 +99,20 @@ class OptimiserSettings(Part):
     """Nesterov momentum for `sgd`."""
 
     schedule: str = "cosine"
-    """Name of a registered learning-rate schedule; `cosine` is FixMatch's, `poly` HRNet's."""
+    """Name of a registered learning-rate schedule; `cosine` is FixMatch's, `poly` HRNet's, and `half-cosine` ends at
+    zero."""
+
+    warm_up: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Share of the steps over which the learning rate first grows from zero."""
+
+    head_factor: Annotated[float, Field(gt=0, le=1_000)] = 1.0
+    """Learning rate of the heads, as a multiple of the backbone's."""
+
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Learning rate of each layer of the backbone, as a multiple of that of the layer above it."""
+
+    clip: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Largest norm of the gradient; 0 turns clipping off."""
 
     @model_validator(mode="after")
     def _momentum_for_nesterov(self) -> Self:
@@ -132,6 +151,21 @@ class BatchSettings(Part):
         if self.size % 2:
             raise ValueError(f"size: must be even, not {self.size}: half of a batch is history")
         return self
+
+
+class ViewSettings(Part):
+    """Random views of images."""
+
+    crop: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Smallest share of an image's area that a random crop shows, for pretrained networks; 0 shifts and distorts images
+    as on CIFAR."""
+
+
+class LossSettings(Part):
+    """The loss of the newest labels."""
+
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of a newest label that is spread over all classes. Beyond the paper; for pretrained networks."""
 
 
 class PseudoLabelSettings(Part):
@@ -241,6 +275,8 @@ class Settings(Part):
     optimiser: OptimiserSettings = OptimiserSettings()
     average: AverageSettings = AverageSettings()
     batches: BatchSettings = BatchSettings()
+    views: ViewSettings = ViewSettings()
+    loss: LossSettings = LossSettings()
     pseudo_labels: PseudoLabelSettings = PseudoLabelSettings()
     history: HistorySettings = HistorySettings()
     transfer: TransferSettings = TransferSettings()

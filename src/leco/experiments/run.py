@@ -321,7 +321,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
     """Prepare the steps of a stage, independent of the network."""
     settings, modality = stage.training, periods.modality
     annotated = periods.annotated(stage.period, stage.annotation)
-    summands = terms(stage.method, settings.pseudo_labels, settings.history)
+    summands = terms(stage.method, settings.pseudo_labels, settings.history, settings.loss)
     if not any(request.part == "history" for term in summands for request in term.needs):
         annotated = replace(annotated, history=())
     steps = Steps(
@@ -340,7 +340,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
     return Job(
         steps,
         summands,
-        modality.training_views(periods.views, stage.method),
+        modality.training_views(periods.views, stage.method, settings.views),
         periods.normalise,
         stage.strategy,
         settings=settings,

@@ -59,6 +59,15 @@ def cross_entropy(
     return reduce(nll, labels != ignore_index, reduction)
 
 
+def uniform_nll(logits_nc: Tensor) -> Tensor:
+    """Cross-entropy with the uniform distribution, the part of a label that label smoothing spreads: (n, ...).
+
+    >>> uniform_nll(torch.zeros(1, 4)).exp()
+    tensor([4.])
+    """
+    return -F.log_softmax(in_full(logits_nc), dim=1).mean(dim=1)
+
+
 def hard_pseudo_nll(
     logits_nc: Tensor,
     pseudo_labels: Tensor,

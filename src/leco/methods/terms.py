@@ -11,13 +11,13 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from leco.methods.losses import cross_entropy, hard_pseudo_nll
+from leco.methods.losses import cross_entropy, hard_pseudo_nll, uniform_nll
 from leco.methods.method import Kind, Method, declare
 from leco.methods.pixels import guess, label_nll, label_nlls, soft_guess_nll
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.registry import Registry
-from leco.settings import HistorySettings, PseudoLabelSettings
+from leco.settings import HistorySettings, LossSettings, PseudoLabelSettings
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,16 @@ def register_term(
 
 
 def terms(
-    method: Method, pseudo_labels: PseudoLabelSettings | None = None, history: HistorySettings | None = None
+    method: Method,
+    pseudo_labels: PseudoLabelSettings | None = None,
+    history: HistorySettings | None = None,
+    loss: LossSettings | None = None,
 ) -> tuple[Term, ...]:
     """Terms of a method, all with weight one (section 5.3 of the paper)."""
     settings = (pseudo_labels or PseudoLabelSettings(), history or HistorySettings())
     names = [method.coarse] * (method.coarse != "ce") + [method.pseudo] * (method.pseudo != "none")
-    return (Term("ce", (NEW,), newest_labels), *(TERMS[name](method, *settings) for name in names))
+    newest = partial(newest_labels, smoothing=(loss or LossSettings()).label_smoothing)
+    return (Term("ce", (NEW,), newest), *(TERMS[name](method, *settings) for name in names))
 
 
 def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lambda parts: parts) -> Combined:
@@ -166,10 +170,13 @@ def forward_once(
     return outputs
 
 
-def newest_labels(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
-    """L, eq. 1: cross-entropy of the new samples."""
-    logits = outputs[NEW][evidence.ontology.newest.name]
-    return Loss([_label_nll(logits, step.new.rows, evidence)])
+def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: float = 0.0) -> Loss:
+    """L, eq. 1: cross-entropy of the new samples, of whose labels a share (`smoothing`) is spread over all classes."""
+    logits, rows = outputs[NEW][evidence.ontology.newest.name], step.new.rows
+    nll = label_nll(logits, rows, evidence)
+    if smoothing:
+        nll = (1 - smoothing) * nll + smoothing * uniform_nll(logits).where(rows != UNLABELLED, 0.0)
+    return Loss([Mean.over(nll, rows != UNLABELLED)])
 
 
 def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
@@ -252,10 +259,6 @@ def guessable(rows: Tensor) -> Tensor:
         return torch.ones_like(labelled)
     unlabelled = ~labelled.flatten(1).any(dim=1)
     return labelled | unlabelled.view(-1, *[1] * (rows.dim() - 1))
-
-
-def _label_nll(logits: Tensor, rows: Tensor, evidence: Evidence) -> Mean:
-    return Mean.over(label_nll(logits, rows, evidence), rows != UNLABELLED)
 
 
 def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) -> list[tuple[Tensor, Tensor]]:

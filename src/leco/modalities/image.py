@@ -13,14 +13,15 @@ from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import lazy_samples
 from leco.data.samples import Samples
 from leco.data.views.images import Normalisation
-from leco.data.views.sets import ViewSet, image_views
+from leco.data.views.sets import ViewSet, crop_views, image_views
 from leco.errors import LecoError, first_line
+from leco.methods.method import Method
 from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import build_backbone, cached_weights, check_backbone, input_statistics
 from leco.models.network import AnyNetwork, Network
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
-from leco.settings import NetworkSettings, SegmentationSettings
+from leco.settings import NetworkSettings, SegmentationSettings, ViewSettings
 
 _MEASURED = 2_000  # images for channel statistics
 
@@ -83,6 +84,10 @@ class Images(Modality):
     def check_backbone(self, name: str) -> None:
         """Refuse a name that is neither a wide ResNet nor one of timm's models."""
         check_backbone(name)
+
+    def training_views(self, views: ViewSet, method: Method, settings: ViewSettings) -> ViewSet:
+        """Random crops and flips if `settings` ask for them; only FixMatch, whose views must differ, distorts them."""
+        return crop_views(settings.crop, distorted=method.pseudo == "fixmatch") if settings.crop else views
 
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
         """Crop the centre of a square image; convert it to grey if the network takes one channel."""

@@ -22,7 +22,7 @@ from leco.models.network import AnyNetwork
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.registry import Registry
-from leco.settings import NetworkSettings, SegmentationSettings, Settings
+from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewSettings
 
 Normalise = Callable[[Tensor], Tensor]  # uint8 images, or features, to what the network takes
 
@@ -91,7 +91,7 @@ class Modality(ABC):
         """Random crop of samples along with their labels, if training uses one."""
         return None
 
-    def training_views(self, views: ViewSet, method: Method) -> ViewSet:
+    def training_views(self, views: ViewSet, method: Method, settings: ViewSettings) -> ViewSet:
         """Views that a method trains on."""
         return views
 

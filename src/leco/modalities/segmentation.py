@@ -29,7 +29,7 @@ from leco.models.dense.sliding_window import sliding_window
 from leco.models.network import AnyNetwork
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
-from leco.settings import NetworkSettings, SegmentationSettings, Settings, merge
+from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewSettings, merge
 
 _SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger window must not exceed its images
 _MOST_WINDOWS = 40  # along an edge
@@ -98,7 +98,7 @@ class Segmentation(Modality):
         """Random crop of the scaled image and its mask."""
         return JointCrop(settings.base_size, settings.crop, settings.scale)
 
-    def training_views(self, views: ViewSet, method: Method) -> ViewSet:
+    def training_views(self, views: ViewSet, method: Method, settings: ViewSettings) -> ViewSet:
         """Add photometric changes to the strong view for FixMatch, whose strong and weak views must differ."""
         return replace(views, strong=photometric) if method.pseudo == "fixmatch" else views
 

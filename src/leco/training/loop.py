@@ -17,12 +17,13 @@ from leco.data.views.sets import ViewSet
 from leco.devices import make_fabric, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
+from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
 from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.optimisers import OPTIMISERS, SCHEDULES
+from leco.training.optimisers import OPTIMISERS, parameter_groups, rate_factor
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _AT_ONCE = 512  # samples
@@ -69,9 +70,16 @@ class Training:
         self.average = Average(network, settings.average)
         self.distributed = fabric.world_size > 1
         if self.distributed:
-            network.backbone.requires_grad_(job.strategy != "freeze")
             share_statistics(network, fabric.device)
-        self.state = OPTIMISERS[settings.optimiser.name](network.parameters(), settings.optimiser)
+        frozen_layers = settings.network.frozen_layers
+        self.trained = trained_parameters(network.backbone, frozen_layers)  # of the backbone, unless it is frozen
+        self.kept_norms = list(norms(network.backbone, frozen_layers, all_of_them=settings.network.frozen_norm))
+        network.backbone.requires_grad_(False)
+        for parameter in self.trained:
+            parameter.requires_grad_(not self.distributed or job.strategy != "freeze")
+        self.state = OPTIMISERS[settings.optimiser.name](
+            parameter_groups(network, settings.optimiser), settings.optimiser
+        )
         self.student, self.optimiser = fabric.setup(network, self.state)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
@@ -83,14 +91,14 @@ class Training:
         """Train to the end, yielding after each step, so that the caller may save, print or stop."""
         job, total, fabric = self.job, len(self.job.steps), self.job.fabric
         evidence = job.steps.evidence.to(fabric.device)
-        schedule, every = SCHEDULES[job.settings.optimiser.schedule], job.settings.batches.evaluate_every
+        settings, every = job.settings.optimiser, job.settings.batches.evaluate_every
         networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
             batch = on_cpu.to(fabric.device)
-            rate = job.settings.learning_rate * schedule(self.step, total)
+            rate = job.settings.learning_rate * rate_factor(settings, self.step, total)
             frozen = self._enter_step(rate)
             views = make_views(job, batch, self.step)
             with fabric.autocast():
@@ -100,6 +108,8 @@ class Training:
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
             if frozen:
                 self.network.backbone.zero_grad(set_to_none=True)
+            if settings.clip:
+                fabric.clip_gradients(self.student, self.optimiser, max_norm=settings.clip)
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             self.average.update(self.network, self.step)
@@ -123,10 +133,13 @@ class Training:
         frozen = heads_only(job.strategy, self.step, job.settings.transfer.head_steps)
         self.network.train()
         self.network.backbone.train(not frozen)  # freezes BatchNorm's statistics, too
+        for norm in self.kept_norms:
+            norm.eval()
         if not self.distributed:  # distributed processes must agree on gradients beforehand
-            self.network.backbone.requires_grad_(not frozen)
+            for parameter in self.trained:
+                parameter.requires_grad_(not frozen)
         for group in self.state.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("factor", 1.0)
         return frozen
 
     def _add_up(self, parts: Tensor) -> Tensor:

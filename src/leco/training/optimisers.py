@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
+from leco.models.layers import layer_numbers
+from leco.models.network import AnyNetwork
 from leco.registry import Registry
 from leco.settings import OptimiserSettings
 
 Schedule = Callable[[int, int], float]  # step k of K steps -> factor of the initial learning rate
-OptimiserBuilder = Callable[[Iterable[nn.Parameter], OptimiserSettings], torch.optim.Optimizer]
+Parameters = Iterable[nn.Parameter] | list[dict[str, Any]]  # or groups of them, as torch's optimisers take
+OptimiserBuilder = Callable[[Parameters, OptimiserSettings], torch.optim.Optimizer]
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 OPTIMISERS: Registry[OptimiserBuilder] = Registry("optimiser")
 
@@ -35,8 +39,52 @@ def poly(step: int, steps: int) -> float:
     return float((1 - step / steps) ** 0.9)
 
 
+@SCHEDULES.register("half-cosine")
+def half_cosine(step: int, steps: int) -> float:
+    """(1 + cos(πk / K)) / 2: ends at zero (Loshchilov and Hutter 2017).
+
+    >>> half_cosine(0, 100), half_cosine(100, 100)
+    (1.0, 0.0)
+    """
+    return (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def rate_factor(settings: OptimiserSettings, step: int, steps: int) -> float:
+    """Factor of the initial learning rate at a step: the schedule, after a linear warm-up.
+
+    >>> settings = OptimiserSettings(schedule="half-cosine", warm_up=0.1)
+    >>> [round(rate_factor(settings, step, 100), 2) for step in (0, 4, 9, 50)]
+    [0.1, 0.5, 0.98, 0.5]
+    """
+    warming = settings.warm_up * steps
+    return SCHEDULES[settings.schedule](step, steps) * (min(1.0, (step + 1) / warming) if warming else 1.0)
+
+
+def parameter_groups(network: AnyNetwork, settings: OptimiserSettings) -> Parameters:
+    """Return the trainable parameters, in groups if their learning rates differ.
+
+    Groups have a `factor` of the learning rate: `head_factor` for the heads, and `layer_decay` to the power of the
+    number of layers above for each layer of the backbone. In groups, one-dimensional parameters (biases, and weights of
+    normalisation) have no weight decay.
+    """
+    if settings.head_factor == settings.layer_decay == 1:
+        return [parameter for parameter in network.parameters() if parameter.requires_grad]
+    numbers = layer_numbers(network.backbone)
+    top = max(numbers.values(), default=0)
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        layer = numbers.get(name.removeprefix("backbone."))
+        factor = settings.head_factor if layer is None else settings.layer_decay ** (top - layer)
+        key = (factor, parameter.ndim > 1)
+        decay = settings.weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault(key, {"params": [], "factor": factor, "weight_decay": decay})["params"].append(parameter)
+    return list(groups.values())
+
+
 @OPTIMISERS.register("sgd")
-def sgd(parameters: Iterable[nn.Parameter], settings: OptimiserSettings) -> torch.optim.Optimizer:
+def sgd(parameters: Parameters, settings: OptimiserSettings) -> torch.optim.Optimizer:
     """Stochastic gradient descent with momentum: the paper's."""
     (rate,) = settings.learning_rate
     return torch.optim.SGD(
@@ -49,7 +97,7 @@ def sgd(parameters: Iterable[nn.Parameter], settings: OptimiserSettings) -> torc
 
 
 @OPTIMISERS.register("adamw")
-def adamw(parameters: Iterable[nn.Parameter], settings: OptimiserSettings) -> torch.optim.Optimizer:
+def adamw(parameters: Parameters, settings: OptimiserSettings) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
     (rate,) = settings.learning_rate
     betas = (settings.momentum, 0.999)

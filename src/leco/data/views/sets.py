@@ -27,6 +27,26 @@ def image_views(side: int) -> ViewSet:
     return ViewSet(partial(weak, padding=padding), partial(strong, padding=padding), unchanged)
 
 
+def crop_views(least: float, *, distorted: bool = False) -> ViewSet:
+    """Random crops of at least a share of the area, resized to the whole, and flips: what pretrained networks expect.
+
+    The strong view is another crop; if `distorted`, with RandAugment and cutout.
+    """
+    weak_view = partial(cropped, least=least)
+
+    def strong_view(images: Tensor, draws: Draws) -> Tensor:
+        own = draws.branch("strong")
+        seen = weak_view(images, own)
+        return cutout(randaugment(seen, own), own) if distorted else seen
+
+    return ViewSet(weak_view, strong_view, unchanged)
+
+
+def cropped(images: Tensor, draws: Draws, least: float) -> Tensor:
+    """Random crop of at least the share `least` of the area, resized to the size of the image, and flip."""
+    return flip(random_resized_crop(images, draws, size=images.shape[-1], scale=(least, 1.0)), draws)
+
+
 def segmentation_views() -> ViewSet:
     """Identity views: `JointCrop` is all the augmentation that HRNet's training has."""
     return ViewSet(unchanged, unchanged, unchanged)
