@@ -3,10 +3,13 @@
 Each part is frozen, keyword-only, and passed as a whole to the code that uses it. Nothing here imports torch.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from leco.errors import nearest
 
 if TYPE_CHECKING:
     from leco.methods.method import Method
@@ -16,6 +19,8 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 Budget = Literal["paper", "small"]
 DEFAULT_BUDGET: Budget = "paper"
 Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
+WEIGHTS = ("random", "pretrained", "download")  # or a file
+WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 
 def _as_list(value: Any) -> Any:
@@ -28,6 +33,11 @@ def _as_list(value: Any) -> Any:
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_as_list), Field(min_length=1)
 ]
+
+
+def _as_text(value: Any) -> Any:
+    """Convert a path to text."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 class Part(BaseModel):
@@ -57,8 +67,10 @@ class NetworkSettings(Part):
     backbone: str = "wrn-28-2"
     """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
 
-    pretrained: bool = False
-    """Start from timm's pretrained weights."""
+    weights: Annotated[str, BeforeValidator(_as_text)] = "random"
+    """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine
+    (in an installed package or timm's cache); `download`: the same, fetched from the Hugging Face hub if necessary; or
+    a file (.safetensors, .pth)."""
 
     norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
@@ -72,9 +84,16 @@ class NetworkSettings(Part):
     precision: Precision = "32-true"
     """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
 
+    @model_validator(mode="after")
+    def _words_or_file(self) -> Self:
+        if self.weights not in WEIGHTS and not self.weights.endswith(WEIGHT_SUFFIXES):
+            kinds = f"one of {', '.join(WEIGHTS)}, or a file ({', '.join(WEIGHT_SUFFIXES)})"
+            raise ValueError(f"weights: {self.weights!r} is not {kinds}{nearest(self.weights, WEIGHTS)}")
+        return self
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Pretrained weights, if the network starts from a previous one."""
-        return () if strategy == "scratch" else ("pretrained",)
+        """Weights to start from, if the network starts from a previous one."""
+        return () if strategy == "scratch" else ("weights",)
 
 
 class OptimiserSettings(Part):
@@ -322,7 +341,7 @@ NAMES = tuple(f"{part}.{name}" for part, kind in PARTS.items() for name in kind.
 
 # Settings were one flat table in leco 0.1.
 MOVED = {
-    **{"model": "network.backbone", "pretrained": "network.pretrained", "norm_momentum": "network.norm_momentum"},
+    **{"model": "network.backbone", "pretrained": "network.weights", "norm_momentum": "network.norm_momentum"},
     **{"precision": "network.precision", "learning_rate": "optimiser.learning_rate"},
     **{"finetune_learning_rate": "optimiser.finetune_learning_rate", "weight_decay": "optimiser.weight_decay"},
     **{"momentum": "optimiser.momentum", "nesterov": "optimiser.nesterov", "schedule": "optimiser.schedule"},
@@ -335,6 +354,12 @@ MOVED = {
     **{"base_size": "segmentation.base_size", "scale": "segmentation.scale"},
     **{"head": "finish.head", "adjust": "finish.adjust"},
 }
+RENAMED = {"network.pretrained": "network.weights"}
+
+
+def new_name(name: str) -> str | None:
+    """Return the current name of a setting that had another one, without `training.`."""
+    return MOVED.get(name) or RENAMED.get(name)
 
 
 def merge(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def grid(
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
     from leco.experiments.grid import Graph, cores, engine_of, shared_periods
-    from leco.experiments.run import build_network
+    from leco.experiments.run import build_network, starting_weights
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
@@ -70,7 +70,8 @@ def grid(
     wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     first = graph.plans[0].stages[0]
-    build_network(first, shared_periods(wanted[0], data))  # raises if the backbone cannot take the inputs
+    # Raises if the backbone cannot take the inputs or the weights.
+    build_network(first, shared_periods(wanted[0], data), starting_weights(first))
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "

@@ -125,7 +125,7 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     batches, network = training.batches, training.network
     typer.echo(f"{scaled_down}{network.backbone}, {batches.steps:,} steps of {batches.size} samples per stage")
     if wanted.data is not None and periods.modality.name == "classification" and wanted.start is None:
-        typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.pretrained)}")
+        typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.weights)}")
     last = stages.periods[-1][0]
     if str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: no history to pseudo-label")
@@ -136,13 +136,20 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * batches.size:,} samples")
 
 
-def _weights(backbone: str, pretrained: bool) -> str:
-    from leco.models.backbones import cached_weights, has_weights
+def _weights(backbone: str, wanted: str) -> str:
+    """Describe the weights that training starts from, and the way to better ones."""
+    from leco.models.timm_models import has_weights
+    from leco.models.weights import HOW_TO_GET, default_weights, find_weights, local_weights
 
-    if pretrained:
-        return "its pretrained weights" + ("" if cached_weights(backbone) else ", which will be downloaded")
-    download = "; `--set training.network.pretrained=true` downloads pretrained ones, which are far better"
-    return f"random weights{download if has_weights(backbone) else ''}"
+    if (found := find_weights(backbone, wanted)) is not None:
+        return f"the weights of {found.source} ({found.digest})"
+    remedies = []
+    if has_weights(backbone):
+        way = "pretrained` uses" if local_weights(backbone) else "download` fetches"
+        remedies.append(f"; `--set training.network.weights={way} pretrained ones, which are far better")
+    if default_weights() is None:
+        remedies.append(f"; {HOW_TO_GET}")
+    return f"random weights{''.join(remedies)}"
 
 
 def _say(problem: str) -> None:

@@ -12,7 +12,7 @@ from leco.dataset.check import LOOKED_INTO, Checked, check_labels, check_manifes
 from leco.dataset.dataset import manifest_periods
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment, ExperimentError, File, experiment
-from leco.experiments.run import build_network
+from leco.experiments.run import build_network, starting_weights
 from leco.experiments.stages import Plan, plan
 from leco.experiments.timing import Reading, measure_reading
 from leco.experiments.train import inputs_of, misfits
@@ -141,7 +141,8 @@ def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Onto
         return
     found.reading = measure_reading(lazy, fits_memory(manifest, ontology, data.image_size))
     try:
-        build_network(found.plan.stages[0], periods)
+        first = found.plan.stages[0]
+        build_network(first, periods, starting_weights(first))
     except LecoError as error:
         found.add(found.problems, "experiment", f"training.network.backbone: {error}")
 

@@ -22,7 +22,18 @@ from leco.modalities import MODALITIES
 from leco.model.description import read_description
 from leco.ontology.files import line_of
 from leco.registry import Registry
-from leco.settings import DEFAULT_BUDGET, MOVED, NAMES, PARTS, Budget, Settings, Strategy, merge, nest
+from leco.settings import (
+    DEFAULT_BUDGET,
+    NAMES,
+    PARTS,
+    WEIGHT_SUFFIXES,
+    Budget,
+    Settings,
+    Strategy,
+    merge,
+    nest,
+    new_name,
+)
 from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
@@ -160,6 +171,7 @@ def defaults_for(
     if start is not None:
         with suppress(LecoError):  # reported when the bundle is read
             base = {"network": {"backbone": read_description(start).model}}
+            backbone = backbone or base["network"]["backbone"]
     return merge(merge(data.defaults(budget, None if backbone is None else str(backbone)), base), given)
 
 
@@ -226,6 +238,10 @@ class File:
             values["data"] = own | paths
         if isinstance(values.get("start"), str):
             values["start"] = path.parent / values["start"]
+        training = values.get("training")
+        network = training.get("network") if isinstance(training, dict) else None
+        if isinstance(network, dict) and str(network.get("weights")).endswith(WEIGHT_SUFFIXES):
+            network["weights"] = str(path.parent / Path(network["weights"]).expanduser())
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:
@@ -262,15 +278,15 @@ def spell_out(problem: Any) -> str:
         return f"{place}: is missing"
     if problem["type"] == "value_error":  # of settings, the message begins with the name of the one that is wrong
         return f"{place}.{message}" if names[:1] == ["training"] else message
-    if names[:1] == ["training"] and len(names) == 2 and names[1] in MOVED:
-        return f"{place}: is now training.{MOVED[names[1]]}"  # such as `average`, which is a part by now
+    if names[:1] == ["training"] and (moved := new_name(".".join(names[1:]))):
+        return f"{place}: is now training.{moved}"  # such as `average`, which is a part by now
     return f"{place}: {message}, not {reprlib.repr(problem['input'])}"
 
 
 def _unknown(names: list[str]) -> str:
     """Explain an unknown setting: it was renamed, or it never existed."""
-    if names[0] == "training" and len(names) == 2 and names[1] in MOVED:
-        return f"is now training.{MOVED[names[1]]}"
+    if names[0] == "training" and (moved := new_name(".".join(names[1:]))):
+        return f"is now training.{moved}"
     known: Mapping[str, Any] = Experiment.model_fields
     if names[0] == "training":
         known = PARTS if len(names) == 2 else PARTS[names[1]].model_fields
@@ -284,7 +300,7 @@ def _checked(settings: Mapping[str, str]) -> dict[str, str]:
     known = [f"training.{name}" for name in NAMES]
     for key in settings:
         if key not in known:
-            moved = MOVED.get(key.removeprefix("training."))
+            moved = new_name(key.removeprefix("training."))
             problem = f"is now training.{moved}" if moved else f"is not a setting{nearest(key, known)}"
             raise LecoError(f"--set {key}: {problem}")
     return {key.removeprefix("training."): value for key, value in settings.items()}

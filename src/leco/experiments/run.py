@@ -31,6 +31,7 @@ from leco.io import write_bytes
 from leco.methods.terms import terms
 from leco.models.heads import hand_over
 from leco.models.network import AnyNetwork, Network
+from leco.models.weights import Weights, find_weights
 from leco.settings import Precision
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, class_counts, fit_head, with_head
@@ -354,7 +355,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
 def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:
     """Build the network of a stage, initialised from the previous one."""
     seed_dropout(stage.seed)  # and everything drawn on the CPU; `torch.manual_seed` would initialise other devices
-    network = build_network(stage, periods, stage.training.network.pretrained)
+    network = build_network(stage, periods, starting_weights(stage))
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = stage.training.network.norm_momentum
@@ -363,11 +364,20 @@ def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) ->
     return network
 
 
-def build_network(stage: Stage, periods: Periods, pretrained: bool = False) -> AnyNetwork:
+def starting_weights(stage: Stage) -> Weights | None:
+    """Return the weights that the network of a stage starts from; None if they are random, or those of a stage."""
+    settings = stage.training.network
+    found = find_weights(settings.backbone, settings.weights)
+    if found is not None and found.digest != stage.weights:
+        raise LecoError(f"{found.path}: changed since the run was planned; run the same command again")
+    return found
+
+
+def build_network(stage: Stage, periods: Periods, weights: Weights | None = None) -> AnyNetwork:
     """Build a network with the heads of a stage: one, or for joint training one per version."""
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
-    return periods.modality.network(stage.training.network.backbone, periods.shape, versions, pretrained)
+    return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
 
 
 def previous_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork | None:

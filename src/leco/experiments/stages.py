@@ -16,7 +16,8 @@ from leco.errors import LecoError
 from leco.experiments.experiment import Procedure
 from leco.experiments.store import AnyStore
 from leco.methods.method import Method
-from leco.settings import Settings, Strategy
+from leco.models.weights import find_weights
+from leco.settings import NetworkSettings, Settings, Strategy
 
 _FORMAT = 2  # of results; incremented when a change of the code changes them
 
@@ -38,13 +39,16 @@ class Stage:
     previous: "tuple[Stage, ...]" = ()  # it starts from the one that is best on validation
     teacher: "Stage | None" = None
     start: str = ""  # digest of the bundle that it starts from, if it does not start from a stage
+    weights: str = ""  # digest of the file with the weights that it starts from, if they are not random
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest in sixteen hexadecimal digits, the name of the stage's folder."""
         # Defaults are left out, so that new settings do not change the fingerprints of existing stages; a new default
         # needs a new format.
-        changed = self.training.model_dump(mode="json", exclude_defaults=True)
+        # Of weights, only the content counts.
+        place = {"network": {"weights"}}
+        changed = self.training.model_dump(mode="json", exclude_defaults=True, exclude=place)
         content = json.dumps(self.config() | {"training": changed}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -56,8 +60,8 @@ class Stage:
 
     def config(self) -> dict[str, Any]:
         """Everything, as JSON-compatible data; other stages by their fingerprints."""
-        start = {"start": self.start} if self.start else {}  # so that other stages keep their fingerprints
-        return start | {
+        optional = {"start": self.start, "weights": self.weights}
+        return {name: digest for name, digest in optional.items() if digest} | {  # other stages keep their fingerprints
             "format": _FORMAT,
             "material": self.material,
             "version": self.version,
@@ -123,6 +127,7 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
             "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
             "previous": () if strategy == "scratch" or start else planned[-1],
             "start": start,
+            "weights": _digest_of_weights(settings.network, periods) if strategy == "scratch" else "",
         }
         mine = applicable(method, periods, period, common["annotation"])
         later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
@@ -144,6 +149,14 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
             )
         planned.append(tuple(candidates))
     return Plan(tuple(planned))
+
+
+def _digest_of_weights(network: NetworkSettings, periods: Periods) -> str:
+    """Digest of the weights that networks start from, which are downloaded if need be; empty if they are random."""
+    if network.weights != "random":
+        periods.modality.check_backbone(network.backbone)
+    found = find_weights(network.backbone, network.weights)
+    return "" if found is None else found.digest
 
 
 def applicable(method: Method, periods: Periods, period: int, annotation: Annotation) -> Method:

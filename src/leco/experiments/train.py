@@ -19,7 +19,7 @@ from leco.devices import check_shares
 from leco.errors import LecoError
 from leco.experiments.bundles import bundle_place, bundle_stage
 from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, defaults_for, spell_out
-from leco.experiments.run import Machine, Watch, build_network, run_stage
+from leco.experiments.run import Machine, Watch, build_network, run_stage, starting_weights
 from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path
@@ -177,7 +177,8 @@ class Run:
         periods = periods_for(procedure, data, start)
         stages = plan(procedure, periods)
         store.check()
-        build_network(stages.stages[0], periods)  # raises if the backbone cannot take the inputs
+        first = stages.stages[0]
+        build_network(first, periods, starting_weights(first))  # raises if it cannot take the inputs or the weights
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][0])
         check_target(target, periods.modality.name, start)

@@ -17,8 +17,10 @@ from leco.data.views.sets import ViewSet, crop_views, image_views
 from leco.errors import LecoError, first_line
 from leco.methods.method import Method
 from leco.modalities.modality import Modality, Normalise, register_modality
-from leco.models.backbones import build_backbone, cached_weights, check_backbone, input_statistics
+from leco.models.backbones import build_backbone, check_backbone
 from leco.models.network import AnyNetwork, Network
+from leco.models.timm_models import input_config
+from leco.models.weights import Weights, default_weights, local_weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings, SegmentationSettings, ViewSettings
@@ -46,9 +48,10 @@ class Images(Modality):
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
         """Normalise each channel as the pretrained weights expect, or by the statistics of the training images."""
-        if not network.pretrained:
+        if network.weights == "random":
             return Normalisation(*_measure_channels(samples, train[:_MEASURED]))
-        mean, std = input_statistics(network.backbone)
+        expected = input_config(network.backbone, fetch=network.weights == "download")
+        mean, std = torch.tensor(expected.mean), torch.tensor(expected.std)
         channels = samples.inputs.read(train[:1]).shape[1]
         if channels != len(mean):  # timm adapts the weights to grey images; their statistics are means over colours
             mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
@@ -63,12 +66,12 @@ class Images(Modality):
         return Normalisation(torch.tensor(mean), torch.tensor(std))
 
     def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """A resnet18, with pretrained weights if they are on this machine; never downloads anything."""
-        backbone = backbone or "resnet18"
+        """Use the pretrained weights that are on this machine, or else random ones and a resnet18; download nothing."""
+        found = local_weights(backbone) if backbone else default_weights()
         return {
             "network": {
-                "backbone": backbone,
-                "pretrained": cached_weights(backbone) is not None,
+                "backbone": backbone or (found.backbone if found else "resnet18"),
+                "weights": "pretrained" if found else "random",
                 "norm_momentum": 0.05,  # measured, as `average.norm`: docs/lab-book/log.md
             },
             "average": {"norm": True},
@@ -76,10 +79,10 @@ class Images(Modality):
         }
 
     def network(
-        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
     ) -> AnyNetwork:
         """Build a backbone with a linear head for each version; refuse one that cannot take the inputs."""
-        return build_network(backbone, shape, versions, pretrained)
+        return build_network(backbone, shape, versions, weights)
 
     def check_backbone(self, name: str) -> None:
         """Refuse a name that is neither a wide ResNet nor one of timm's models."""
@@ -132,10 +135,10 @@ def check_image_bundle(name: str, fields: Mapping[str, Any]) -> None:
 
 
 def build_network(
-    backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+    backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
 ) -> Network:
     """Build a backbone with a linear head for each version, and try it on one input."""
-    features = build_backbone(backbone, shape, pretrained)
+    features = build_backbone(backbone, shape, weights)
     try:
         with torch.no_grad():
             features.eval()(torch.zeros(1, *shape))

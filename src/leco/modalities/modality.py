@@ -19,6 +19,7 @@ from leco.data.views.sets import ViewSet
 from leco.errors import LecoError
 from leco.methods.method import Method
 from leco.models.network import AnyNetwork
+from leco.models.weights import Weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.registry import Registry
@@ -76,9 +77,9 @@ class Modality(ABC):
 
     @abstractmethod
     def network(
-        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
     ) -> AnyNetwork:
-        """Build a network for inputs of a shape, with a head for each version."""
+        """Build a network for inputs of a shape, with a head for each version; its backbone starts from `weights`."""
 
     @abstractmethod
     def check_backbone(self, name: str) -> None:

@@ -27,6 +27,7 @@ from leco.models.backbones import check_known
 from leco.models.dense.network import build_segmenter
 from leco.models.dense.sliding_window import sliding_window
 from leco.models.network import AnyNetwork
+from leco.models.weights import Weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewSettings, merge
@@ -76,10 +77,10 @@ class Segmentation(Modality):
         return merge(TINY, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
 
     def network(
-        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
     ) -> AnyNetwork:
         """HRNet with OCR heads, or a light pyramid on another backbone."""
-        return build_segmenter(backbone, versions, pretrained)
+        return build_segmenter(backbone, versions, weights)
 
     def check_backbone(self, name: str) -> None:
         """Refuse a name that is neither `tiny` nor one of timm's models."""

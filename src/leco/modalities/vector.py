@@ -18,6 +18,7 @@ from leco.modalities.image import build_network
 from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import check_backbone
 from leco.models.network import AnyNetwork
+from leco.models.weights import Weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings
@@ -55,10 +56,10 @@ class Vectors(Modality):
         return LINEAR
 
     def network(
-        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
     ) -> AnyNetwork:
         """Build a linear head, optionally with one hidden layer."""
-        return build_network(backbone, shape, versions, pretrained)
+        return build_network(backbone, shape, versions, weights)
 
     def check_backbone(self, name: str) -> None:
         """Refuse a name that does not exist."""

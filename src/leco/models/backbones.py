@@ -1,9 +1,10 @@
 """Backbones by name: `wrn-28-2`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
 
+import logging
 import math
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leco.errors import LecoError, first_line, nearest
+from leco.models.timm_models import check_memory, first_convolutions, is_timm, timm_options
+from leco.models.weights import Weights
 from leco.models.wide_resnet import WideResNet
 
 _WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})")
@@ -50,21 +53,19 @@ class Roots(nn.Module):
         return F.normalize(x.sign() * x.abs().sqrt(), dim=1) * lengths
 
 
-def build_backbone(name: str, shape: Sequence[int], pretrained: bool = False) -> nn.Module:
+def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = None) -> nn.Module:
     """Build a backbone for inputs of a shape: (channels, height, width), or (dimensions,) for feature vectors.
 
-    `pretrained` weights are timm's, downloaded (or taken from its cache) only on request.
+    Its weights are those that `find_weights` found, or random. Weights for colour images also fit grey ones: the first
+    convolution is summed over colours.
     """
-    if pretrained and (name in _VECTORS or _WRN.fullmatch(name)):
-        raise LecoError(f"{name} has no pretrained weights; choose a timm model, such as resnet50")
     check_backbone(name)
     if name in _VECTORS:
         return Features(name, math.prod(shape))
-    if found := _WRN.fullmatch(name):
-        _check_images(name, shape)
-        return WideResNet(int(found[1]), int(found[2]), shape[0])
     _check_images(name, shape)
-    return timm_model(name, pretrained, _OTHERS, num_classes=0, in_chans=shape[0])
+    if found := _WRN.fullmatch(name):
+        return WideResNet(int(found[1]), int(found[2]), shape[0])
+    return timm_model(name, weights, _OTHERS, num_classes=0, in_chans=shape[0])
 
 
 def check_backbone(name: str) -> None:
@@ -78,56 +79,56 @@ def _check_images(name: str, shape: Sequence[int]) -> None:
         raise LecoError(f"{name} takes images, but these are feature vectors; choose linear, roots or mlp")
 
 
-def input_statistics(name: str) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the pixels, in [0, 1], that the pretrained weights of a timm model expect."""
-    import timm
-
-    config = timm.get_pretrained_cfg(name)
-    if config is None:
-        raise LecoError(f"{name} has no pretrained weights; choose a timm model, such as resnet50")
-    return torch.tensor(config.mean), torch.tensor(config.std)
-
-
-def has_weights(name: str) -> bool:
-    """Whether timm has pretrained weights of a model, on this machine or for download."""
-    import timm
-
-    return bool(timm.is_model(name) and timm.is_model_pretrained(name))
-
-
-def cached_weights(name: str) -> Path | None:
-    """Path of a timm model's pretrained weights if they are on this machine; never accesses the network."""
-    import timm
-    from huggingface_hub import try_to_load_from_cache
-
-    config = timm.get_pretrained_cfg(name, allow_unregistered=True) if timm.is_model(name) else None
-    if config is None or not config.hf_hub_id:
-        return None
-    found = try_to_load_from_cache(config.hf_hub_id, "model.safetensors")
-    return Path(found) if isinstance(found, str) else None
-
-
 def check_known(name: str, others: Sequence[str] = ()) -> None:
     """Refuse a name that timm does not know; `others` are further valid names to suggest."""
     import timm
 
-    if not timm.is_model(name):
+    if not is_timm(name):
         raise LecoError(f"{name!r} is not a backbone{nearest(name, [*others, *timm.list_models()])}")
 
 
-def timm_model(name: str, pretrained: bool, others: Sequence[str] = (), **options: Any) -> nn.Module:
+def timm_model(name: str, weights: Weights | None = None, others: Sequence[str] = (), **options: Any) -> nn.Module:
     """Build a timm model; `others` are further valid names, which the error message suggests."""
     import timm
 
     check_known(name, others)
-    if pretrained and (cached := cached_weights(name)):
-        options["pretrained_cfg_overlay"] = {"file": str(cached)}  # otherwise timm asks the hub for newer ones
+    if torch.get_default_device().type != "meta":
+        check_memory(name)
+    known, given = timm_options(name)
+    options = {**given, **options}
+    if weights is not None:
+        tensors = weights.tensors()
+        _check_channels(weights, tensors, options.get("in_chans", 3))
+        # Of all sources, timm prefers tensors in memory. It adapts them to grey images and to models of feature maps.
+        options |= {"pretrained": True, "pretrained_cfg_overlay": {"state_dict": tensors}}
     try:
-        model: nn.Module = timm.create_model(name, pretrained=pretrained, **options)
-    except Exception as error:  # whatever the hub, the network or the file system raises
-        if not pretrained:
-            raise LecoError(f"{name} cannot be built: {first_line(error)}") from None
-        problem = first_line(error)
-        remedy = "check the network connection, or train without pretrained weights"
-        raise LecoError(f"the pretrained weights of {name} cannot be loaded ({problem}); {remedy}") from None
+        with _without_warnings():
+            model: nn.Module = timm.create_model(known, **options)
+    except Exception as error:  # whatever timm's code for this model raises
+        raise LecoError(f"{name} cannot be built: {first_line(error)}") from None
+    for config in ("pretrained_cfg", "default_cfg"):
+        getattr(model, config, {}).pop("state_dict", None)  # a second copy of the weights
     return model
+
+
+def _check_channels(weights: Weights, tensors: Mapping[str, Tensor], channels: int) -> None:
+    """Refuse inputs that are neither RGB nor grey, and weights that cannot be adapted to grey images."""
+    first = [tensors.get(f"{name}.weight") for name in first_convolutions(weights.backbone)]
+    adaptable = bool(first) and all(conv is not None and conv.ndim == 4 and conv.shape[1] % 3 == 0 for conv in first)
+    if channels != 3 and not (channels == 1 and adaptable):
+        raise LecoError(
+            f"{weights.backbone}: these weights take RGB images, which cannot be adapted to inputs of {channels} "
+            f"channel{'s' * (channels > 1)}; convert the images to RGB, or set training.network.weights to random"
+        )
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep timm from listing the weights of layers that a model of feature maps lacks; names were checked before."""
+    logger = logging.getLogger("timm.models._builder")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -25,8 +25,9 @@ from leco.experiments.experiment import Experiment
 from leco.experiments.run import Machine, run_stage, stored_network
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
-from leco.models.backbones import build_backbone
+from leco.models.backbones import build_backbone, check_backbone
 from leco.models.dense.trunks import resize
+from leco.models.weights import find_weights
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
@@ -81,8 +82,11 @@ def find_extractor(
         network: nn.Module = _Surroundings() if periods.modality.has_masks else nn.Identity()
         found = Extractor("pixels", PIXELS, network)
     elif periods.modality.name == "classification":
-        network = build_backbone(backbone, periods.shape, pretrained=True)
-        found = Extractor(f"{backbone} with timm's weights", f"timm {backbone}", network)
+        check_backbone(backbone)
+        weights = find_weights(backbone, "download", place="--backbone")
+        network = build_backbone(backbone, periods.shape, weights)
+        assert weights is not None
+        found = Extractor(f"{backbone} with the weights of {weights.source}", weights.digest, network)
     else:
         raise LecoError(
             f"--backbone: {backbone!r} is for classification of images; leave it out, or pass --backbone {PIXELS}"

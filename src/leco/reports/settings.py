@@ -17,7 +17,7 @@ _BUDGETS = {
     "": "own data",
 }
 # Settings that a reader expects at their defaults, whatever the benchmark.
-_EXPECTED = ("network.pretrained", "pseudo_labels", "history", "transfer", "finish")
+_EXPECTED = ("network.weights", "pseudo_labels", "history", "transfer", "finish")
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

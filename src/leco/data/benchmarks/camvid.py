@@ -83,7 +83,7 @@ _PAPER: dict[str, Any] = merge(
 TINY: dict[str, Any] = merge(
     _PAPER,
     {
-        "network": {"backbone": "tiny", "pretrained": False},
+        "network": {"backbone": "tiny", "weights": "random"},
         "optimiser": {"learning_rate": (0.05,), "finetune_learning_rate": (0.02,)},
         "average": {"decay": 0.99, "warm_up": True},
         "batches": {"steps": 400, "evaluate_every": 100},

@@ -114,7 +114,7 @@ def _read_mask(path: Path, side: int, classes: MaskClasses) -> Tensor:
 
 # Appendix C: 1,600 epochs of one period's images, or 800 of two periods', at 16 per step.
 PAPER: dict[str, Any] = {
-    "network": {"backbone": "hrnet_w48", "pretrained": True, "norm_momentum": 0.1},
+    "network": {"backbone": "hrnet_w48", "weights": "download", "norm_momentum": 0.1},
     "optimiser": {
         **{"learning_rate": (0.03,), "finetune_learning_rate": (0.003,), "weight_decay": 5e-4, "schedule": "poly"},
     },
@@ -126,7 +126,7 @@ PAPER: dict[str, Any] = {
 _SMALL = merge(
     PAPER,
     {
-        "network": {"backbone": "resnet18", "pretrained": False},
+        "network": {"backbone": "resnet18", "weights": "random"},
         "batches": {"steps": 500, "size": 8},
         "segmentation": {"crop": 256, "window": 512, "base_size": 1_024},
     },

@@ -4,33 +4,31 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from leco.errors import LecoError
 from leco.methods.terms import auxiliary
 from leco.models.dense.ocr import OcrHead
 from leco.models.dense.tiny import Tiny
 from leco.models.dense.trunks import HighResolution, Pyramid, resize, timm_pyramid
 from leco.models.network import AnyNetwork
+from leco.models.weights import Weights
 from leco.ontology.version import Version
 
 Head = Callable[[int, int], nn.Module]  # (input channels, classes) -> a module for logits, or final and auxiliary ones
 _TINY = "tiny"
 
 
-def build_segmenter(name: str, versions: Sequence[Version], pretrained: bool = False) -> "SegmentationNetwork":
+def build_segmenter(name: str, versions: Sequence[Version], weights: Weights | None = None) -> "SegmentationNetwork":
     """Build a network by name.
 
     `hrnet_w48` is the paper's; all of timm's `hrnet…` get OCR heads. Other timm models (`resnet18`) become a light
     pyramid with a linear pixel classifier, and so does `tiny`, for training from scratch on a CPU.
-    `pretrained` weights are timm's for ImageNet (the paper's TrainScratch; without them, TrainRandom).
+    With `weights` for ImageNet it is the paper's TrainScratch; without any, TrainRandom.
     """
     if name == _TINY:
-        if pretrained:
-            raise LecoError("tiny has no pretrained weights; choose a timm model, such as resnet18")
         network = Tiny()
         return SegmentationNetwork(Pyramid(network, network.channels), versions, linear_head)
     if name.startswith("hrnet"):
-        return SegmentationNetwork(HighResolution(name, pretrained), versions, OcrHead)
-    return SegmentationNetwork(timm_pyramid(name, pretrained, others=[_TINY]), versions, linear_head)
+        return SegmentationNetwork(HighResolution(name, weights), versions, OcrHead)
+    return SegmentationNetwork(timm_pyramid(name, weights, others=[_TINY]), versions, linear_head)
 
 
 class SegmentationNetwork(AnyNetwork):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from leco.errors import LecoError
 from leco.models.backbones import timm_model
+from leco.models.weights import Weights
 
 
 def conv_norm_relu(channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -38,9 +39,9 @@ class HighResolution(nn.Module):
     without the layers that only classification has.
     """
 
-    def __init__(self, name: str, pretrained: bool = False) -> None:
+    def __init__(self, name: str, weights: Weights | None = None) -> None:
         super().__init__()
-        self.maps = timm_model(name, pretrained, features_only=True, feature_location="", out_indices=(1, 2, 3, 4))
+        self.maps = timm_model(name, weights, features_only=True, feature_location="", out_indices=(1, 2, 3, 4))
         self.num_features = sum(self.maps.feature_info.channels())  # type: ignore[operator, union-attr]
         for stage in (self.maps.stage2, self.maps.stage3, self.maps.stage4):
             assert isinstance(stage, nn.Sequential)
@@ -115,7 +116,7 @@ class Pyramid(nn.Module):
         return smoothed
 
 
-def timm_pyramid(name: str, pretrained: bool, others: Sequence[str] = ()) -> Pyramid:
+def timm_pyramid(name: str, weights: Weights | None = None, others: Sequence[str] = ()) -> Pyramid:
     """Pyramid of a timm model, from stride 4 up; `others` are further valid names, which the error message suggests.
 
     Models are tried on a small image of an odd size: nearly half of timm's accept only the size they were made for,
@@ -123,7 +124,7 @@ def timm_pyramid(name: str, pretrained: bool, others: Sequence[str] = ()) -> Pyr
     """
     height, width = 97, 131
     try:
-        network = timm_model(name, pretrained, others, features_only=True).eval()
+        network = timm_model(name, weights, others, features_only=True).eval()
         with torch.no_grad():
             maps = network(torch.zeros(1, 3, height, width))
         proper = [map_.shape[1] for map_ in maps] == network.feature_info.channels()  # type: ignore[operator, union-attr]

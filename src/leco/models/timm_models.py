@@ -1,0 +1,168 @@
+"""Models of timm, by name, tag or repository on the Hugging Face hub: configuration, size, files in the hub's cache."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leco.errors import LecoError, first_line, nearest
+
+if TYPE_CHECKING:
+    from timm.models import PretrainedCfg
+    from torch import nn
+
+HUB = "hf-hub:"
+_COPIES = 4  # of the parameters in training: with gradients, momentum and average
+
+
+@dataclass(frozen=True)
+class InputConfig:
+    """Inputs that the published weights of a backbone were trained on."""
+
+    side: int
+    mean: tuple[float, ...]  # of each channel, in [0, 1]
+    std: tuple[float, ...]
+    crop_share: float  # of the scaled image's side, kept by the centre crop
+    interpolation: str
+
+
+def is_timm(backbone: str) -> bool:
+    """Whether a name is that of a timm model, possibly with a tag, or of one on the Hugging Face hub."""
+    import timm
+
+    return backbone.startswith(HUB) or ("/" not in backbone and bool(timm.is_model(backbone)))
+
+
+def has_weights(backbone: str) -> bool:
+    """Whether weights of a backbone were published, on this machine or for download."""
+    return is_timm(backbone) and (backbone.startswith(HUB) or bool(pretrained_config(backbone).has_weights))
+
+
+def input_config(backbone: str, *, fetch: bool = False) -> InputConfig:
+    """Inputs that a backbone's published weights expect; `fetch` allows to ask the hub about a model of its own."""
+    if not is_timm(backbone):
+        raise LecoError(f"{backbone} has no pretrained weights; choose a timm model, such as resnet50")
+    config = pretrained_config(backbone, fetch=fetch)
+    mean, std = tuple(config.mean), tuple(config.std)
+    return InputConfig(config.input_size[-1], mean, std, config.crop_pct, config.interpolation)
+
+
+def pretrained_config(backbone: str, *, fetch: bool = False) -> "PretrainedCfg":
+    """Configuration, as timm has it, of a backbone's published weights."""
+    import timm
+
+    name, options = timm_options(backbone, fetch=fetch)
+    try:
+        found = options.get("pretrained_cfg") or timm.get_pretrained_cfg(name)
+    except RuntimeError:  # an unknown tag
+        known = timm.list_pretrained(f"{name.partition('.')[0]}.*")
+        raise LecoError(f"{name!r} is not a backbone{nearest(name, known)}") from None
+    return found or timm.models.PretrainedCfg()
+
+
+def timm_options(backbone: str, *, fetch: bool = False) -> tuple[str, dict[str, Any]]:
+    """Name and options that timm builds a backbone from; those of a model on the hub are in its `config.json`."""
+    from timm.models import PretrainedCfg
+
+    if not backbone.startswith(HUB):
+        return backbone, {}
+    path = hub_file(backbone.removeprefix(HUB), "config.json", fetch=fetch)
+    if path is None:
+        raise LecoError(f"{backbone}: is not on this machine; set training.network.weights to download")
+    try:
+        content = json.loads(path.read_text())
+        config = content.get("pretrained_cfg", content)
+        known = {field.name for field in fields(PretrainedCfg)} - {"url", "file", "source", "state_dict"}
+        cleaned = PretrainedCfg(**{key: value for key, value in config.items() if key in known})
+        return str(content["architecture"]), {"pretrained_cfg": cleaned, **content.get("model_args", {})}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise LecoError(f"{backbone}: is not a timm model: {path} describes none") from None
+
+
+def empty_model(backbone: str, **options: Any) -> "nn.Module":
+    """A timm model without memory for its weights, on torch's meta device, to look at names and shapes."""
+    return _empty_model(backbone, tuple(options.items()))
+
+
+def first_convolutions(backbone: str) -> tuple[str, ...]:
+    """Names of the layers that take the channels of images."""
+    config: Any = empty_model(backbone).pretrained_cfg
+    return layer_names(config.get("first_conv"))
+
+
+def layer_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Names of layers in a configuration of timm: one, several or none."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def parameter_bytes(backbone: str) -> int:
+    """Size of a timm model's parameters."""
+    return sum(p.numel() * p.element_size() for p in empty_model(backbone, num_classes=0).parameters())
+
+
+def check_memory(backbone: str, available: int | None = None) -> None:
+    """Refuse a timm model that cannot be trained in the `available` bytes, by default those of this machine."""
+    available = available_memory() if available is None else available
+    needed = _COPIES * parameter_bytes(backbone)
+    if available is not None and needed > available:
+        raise LecoError(
+            f"{backbone} needs {needed / 1e9:.1f} GB for weights, gradients and averages, but this machine has "
+            f"{available / 1e9:.1f} GB; choose a smaller backbone"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that programs can still use, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):  # no such system call
+        return None
+
+
+def hub_cache() -> Path:
+    """Folder in which the Hugging Face hub, and so timm, caches files."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def hub_file(repository: str, name: str, *, fetch: bool = False) -> Path | None:
+    """Return a file of a repository from the cache; from the hub only if `fetch`."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+
+    owner, _, revision = repository.partition("@")
+    more: dict[str, Any] = {"revision": revision or None, "cache_dir": hub_cache()}
+    try:
+        found = try_to_load_from_cache(owner, name, **more)
+        if not isinstance(found, str) and fetch:
+            found = hf_hub_download(owner, name, **more)
+    except HFValidationError:
+        raise LecoError(f"{HUB}{repository}: is not a repository of the Hugging Face hub; use OWNER/NAME") from None
+    except EntryNotFoundError:  # the repository has no such file
+        return None
+    except Exception as error:  # whatever the hub, the network or the file system raises
+        raise LecoError(f"{repository} cannot be downloaded ({first_line(error)}); check the connection") from None
+    return Path(found) if isinstance(found, str) else None
+
+
+@lru_cache(maxsize=16)
+def _empty_model(backbone: str, given: tuple[tuple[str, Any], ...]) -> "nn.Module":
+    import timm
+    import torch
+
+    name, options = timm_options(backbone)
+    try:
+        with torch.device("meta"):
+            model: nn.Module = timm.create_model(name, **{**options, **dict(given)})
+    except Exception as error:  # whatever timm's code for this model raises
+        raise LecoError(f"{backbone} cannot be built: {first_line(error)}") from None
+    return model
