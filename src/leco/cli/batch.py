@@ -9,6 +9,7 @@ import typer
 
 from leco.cli.plan import Backbone, Data, Runs, Settings, Source, Training, load_experiment, stoppable_machine
 from leco.errors import LecoError
+from leco.progress import rate_bar
 
 if TYPE_CHECKING:
     from leco.data.manifest.table import Table
@@ -65,8 +66,8 @@ def export(
     if plan is not None and found["versions"] != list(periods.versions):
         versions = ", ".join(map(str, found["versions"]))
         raise LecoError(f"{plan}: is a plan for other data, with the versions {versions}; plan again with `leco plan`")
-    with stoppable_machine() as machine:
-        context = load_context(wanted, periods, runs, machine, backbone)
+    with stoppable_machine() as machine, rate_bar("embedding", "images") as tick:
+        context = load_context(wanted, periods, runs, machine, backbone, tick=tick)
     questions = make_batch(context, manifest, counts["new"], counts["relabel"])
     drawn = {kind: sum(question.kind == kind for question in questions) for kind in ("relabel", "new")}
     about = {"source": source, "plan": None if plan is None else str(plan), "seed": context.seed} | drawn

@@ -10,7 +10,7 @@ import typer
 
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
-from leco.progress import progress_bar
+from leco.progress import progress_bar, rate_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,9 +87,11 @@ def plan(
         raise LecoError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}; name a file")
     wanted, periods = load_experiment(source, data, seed=seed, size=size, training=training, settings=settings)
     try:
-        with stoppable_machine() as machine, progress_bar("measuring") as tick:
-            context = load_context(wanted, periods, runs, machine, backbone)
-            prepared = prepare(context, draws=draws, tick=tick, stop=machine.stop)
+        with stoppable_machine() as machine:
+            with rate_bar("embedding", "images") as tick:
+                context = load_context(wanted, periods, runs, machine, backbone, tick=tick)
+            with progress_bar("measuring") as tick:
+                prepared = prepare(context, draws=draws, tick=tick, stop=machine.stop)
     except KeyboardInterrupt:
         typer.echo("\nstopped; run the same command to continue", err=True)
         raise

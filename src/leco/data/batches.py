@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -222,12 +224,12 @@ def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     remaining = range(max(start, 0), len(steps))
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
         return (steps[step] for step in remaining)
-    return _without_traceback(
+    return without_traceback(
         DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers)
     )
 
 
-def _without_traceback(batches: Iterable[Step]) -> Iterator[Step]:
+def without_traceback(batches: Iterable[_Item]) -> Iterator[_Item]:
     """Re-raise the errors of workers without torch's traceback."""
     try:
         yield from batches

@@ -40,11 +40,13 @@ def own_samples(
     if (decoded := _decoded(manifest, ontology, side)) is not None:
         masks: dict[str, Column] = {name: InMemory(labels) for name, labels in decoded.masks.items()}
         sizes = None if decoded.sizes is None else InMemory(decoded.sizes)
-        return Samples(InMemory(decoded.images), masks or lazy.labels, sizes, keeps_labels=True)
+        images = InMemory(decoded.images)
+        return Samples(images, masks or lazy.labels, sizes, keeps_labels=True, files=lazy.files)
     if not fits_memory(manifest, ontology, side, in_memory):
         return lazy
     labels = {version: _held(column) for version, column in lazy.labels.items()}
-    return Samples(_held(lazy.inputs), labels, None if lazy.sizes is None else _held(lazy.sizes), keeps_labels=True)
+    held = None if lazy.sizes is None else _held(lazy.sizes)
+    return Samples(_held(lazy.inputs), labels, held, keeps_labels=True, files=lazy.files)
 
 
 def few_samples(manifest: Manifest, lazy: Samples, count: int) -> Samples:
@@ -91,9 +93,9 @@ def lazy_samples(manifest: Manifest, ontology: Ontology, side: int) -> Samples:
         features = torch.from_numpy(load_features(manifest.root, manifest.inputs))
         return Samples(InMemory(features), labels, keeps_labels=True)
     if not manifest.masks:
-        return Samples(Files(paths, partial(middle_square, side=side)), labels, keeps_labels=True)
+        return Samples(Files(paths, partial(middle_square, side=side)), labels, keeps_labels=True, files=paths)
     images, sizes = (Files(paths, partial(read, side=side)) for read in (letterbox, letterbox_size))
-    return Samples(images, labels, sizes, keeps_labels=True)
+    return Samples(images, labels, sizes, keeps_labels=True, files=paths)
 
 
 def _held(column: Column) -> Column:

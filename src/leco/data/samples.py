@@ -77,12 +77,14 @@ class Samples:
 
     A label is one number or, for segmentation, a map (h, w). `sizes` are the heights and widths of images that were
     padded to be stacked. `keeps_labels` means that a sample's older labels were annotated, not implied by its newest.
+    `files` are the files that the inputs were decoded from, one each, also if they are now in memory.
     """
 
     inputs: Column
     labels: dict[str, Column]
     sizes: Column | None = None
     keeps_labels: bool = False
+    files: Sequence[Path] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)

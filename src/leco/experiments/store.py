@@ -101,10 +101,11 @@ class Store(AnyStore):
     def __init__(self, runs: Path) -> None:
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
+        self.features = runs / "features"  # shared by all stages: `experiments.embedding`
 
     def check(self) -> None:
         """Refuse a folder of runs that stages cannot be written to."""
-        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies):
+        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies, self.features):
             if folder.exists() and not folder.is_dir():
                 raise LecoError(f"{folder}: is a file; choose another folder for runs")
 

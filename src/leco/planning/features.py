@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from leco.data.periods import Part, seeded
 from leco.data.rng import Draws
-from leco.data.samples import Samples
+from leco.data.samples import Column
 from leco.data.views.features import unit_length
 from leco.dataset import Periods
 from leco.errors import LecoError
+from leco.experiments.embedding import Embedder
 from leco.experiments.experiment import Experiment
 from leco.experiments.run import Machine, run_stage, stored_network
 from leco.experiments.stages import Plan, choose, plan
@@ -42,11 +43,15 @@ _WINDOW = 7  # pixels, of the mean colour around a pixel
 
 @dataclass(frozen=True, eq=False)
 class Extractor:
-    """A network from inputs to features (n, d), or to maps (n, d, h, w) in segmentation."""
+    """A network from inputs to features (n, d), or to maps (n, d, h, w) in segmentation.
+
+    Features of an `embedder` are kept in the store.
+    """
 
     name: str
     fingerprint: str
     network: nn.Module
+    embedder: Embedder | None = None
 
 
 class LearnedStore(Store):
@@ -84,9 +89,10 @@ def find_extractor(
     elif periods.modality.name == "classification":
         check_backbone(backbone)
         weights = find_weights(backbone, "download", place="--backbone")
-        network = build_backbone(backbone, periods.shape, weights)
         assert weights is not None
-        found = Extractor(f"{backbone} with the weights of {weights.source}", weights.digest, network)
+        network = build_backbone(backbone, periods.shape, weights)
+        embedder = Embedder.of(network, backbone, periods)
+        found = Extractor(f"{backbone} with the weights of {weights.source}", weights.digest, network, embedder)
     else:
         raise LecoError(
             f"--backbone: {backbone!r} is for classification of images; leave it out, or pass --backbone {PIXELS}"
@@ -138,6 +144,7 @@ class Reader:
     periods: Periods
     extractor: Extractor
     seed: int
+    embedded: Column | None = None  # features of the pool, if they are in the store
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -145,27 +152,28 @@ class Reader:
         return self.periods.until(len(self.periods.versions) - 1).evidence()
 
     @torch.no_grad()
-    def read(self, samples: Samples, part: Part) -> Rows:
-        """Read some samples with their labels of a version."""
+    def read(self, part: Part) -> Rows:
+        """Read some samples of the pool with their labels of a version."""
+        samples = self.periods.pool
         if self.periods.modality.has_masks:
-            found = [self._pixels(samples, part.version, index) for index in part.indices.tolist()]
+            found = [self._pixels(part.version, index) for index in part.indices.tolist()]
             features = torch.cat([features for features, _ in found])
             classes = torch.cat([classes for _, classes in found])
             sample = part.indices.repeat_interleave(torch.tensor([len(classes) for _, classes in found]))
         else:
             blocks = part.indices.split(_BATCH)  # type: ignore[no-untyped-call]
-            features = torch.cat([self._features(samples, ids).flatten(1) for ids in blocks])
+            features = torch.cat([self._features(ids).flatten(1) for ids in blocks])
             classes, sample = samples.labels[part.version].read(part.indices).long(), part.indices
         return Rows(unit_length(features.float()), sample, self.evidence.ids(classes, part.version))
 
-    def _pixels(self, samples: Samples, version: str, index: int) -> tuple[Tensor, Tensor]:
+    def _pixels(self, version: str, index: int) -> tuple[Tensor, Tensor]:
         """Return features and classes of a few labelled pixels, drawn by the seed and the image alone.
 
         Of an image without labels they are any pixels: it can still be picked, and shown to an annotator.
         """
         one = torch.tensor([index])
-        maps = self._features(samples, one)
-        truth = samples.labels[version].read(one)[0].long()
+        maps = self._features(one)
+        truth = self.periods.pool.labels[version].read(one)[0].long()
         maps = resize(maps, *truth.shape)[0]
         flat = truth.flatten()
         labelled = (flat != NO_LABEL).nonzero().flatten()
@@ -174,8 +182,10 @@ class Reader:
         chosen = labelled[order[:_PIXELS_PER_IMAGE]]
         return maps.flatten(1)[:, chosen].T, flat[chosen]
 
-    def _features(self, samples: Samples, ids: Tensor) -> Tensor:
-        inputs = self.periods.views.evaluate(samples.inputs.read(ids), Draws(0, 0, ids))
+    def _features(self, ids: Tensor) -> Tensor:
+        if self.embedded is not None:
+            return self.embedded.read(ids)
+        inputs = self.periods.views.evaluate(self.periods.pool.inputs.read(ids), Draws(0, 0, ids))
         features: Tensor = self.extractor.network(self.periods.normalise(inputs))
         return features
 
@@ -202,13 +212,17 @@ class Projection:
         return (features - self.mean) @ self.basis
 
 
-def gather_known(reader: Reader) -> tuple[Known, Projection]:
-    """Read all samples but those of the test split, with the labels of the newest period."""
-    periods = reader.periods
+def known_parts(periods: Periods) -> list[tuple[int, Part]]:
+    """All samples but those of the test split, with the labels of the newest period, by kind."""
     annotated = periods.annotated(len(periods.versions) - 1, "label-new")
     parts = [(NEWEST, annotated.newest), (VALIDATION, annotated.validation)]
     parts += [(HISTORY, part) for part in annotated.history]
-    found = [(kind, reader.read(periods.pool, part)) for kind, part in parts if len(part.indices)]
+    return [(kind, part) for kind, part in parts if len(part.indices)]
+
+
+def gather_known(reader: Reader) -> tuple[Known, Projection]:
+    """Read the features of all samples but those of the test split."""
+    found = [(kind, reader.read(part)) for kind, part in known_parts(reader.periods)]
     kinds = torch.cat([torch.full((len(rows.sample),), kind) for kind, rows in found])
     features, sample, labels = (torch.cat(column) for column in zip(*(rows for _, rows in found), strict=True))
     kept = (kinds == HISTORY) | (labels != UNLABELLED)  # a newest mask without any label says nothing

@@ -10,13 +10,16 @@ import torch
 
 from leco.dataset import Periods
 from leco.errors import LecoError
+from leco.experiments.embedding import embed
 from leco.experiments.experiment import Experiment
 from leco.experiments.run import Machine, Stopped
+from leco.experiments.store import Store
 from leco.planning.curves import Curves, fit_curves
-from leco.planning.features import Extractor, Projection, Reader, find_extractor, gather_known
+from leco.planning.features import Extractor, Projection, Reader, find_extractor, gather_known, known_parts
 from leco.planning.heads import Head
 from leco.planning.known import NEWEST, Known
 from leco.planning.measure import DRAWS, LEVELS, choose_prior, measure
+from leco.progress import Tick
 
 FORMAT = 1  # of the measurements; to be raised when a change of code changes them
 FEWEST_SAMPLES = 10
@@ -58,13 +61,22 @@ def load_context(
     runs: Path,
     machine: Machine,
     backbone: str | Extractor | None = None,
+    *,
+    tick: Tick = lambda done, total: None,
 ) -> Context:
-    """Read the features of an experiment's samples, and choose the prior of the head for them."""
+    """Read the features of an experiment's samples, and choose the prior of the head for them.
+
+    `tick` is called with the numbers of images that were embedded, and that are to be.
+    """
     periods = periods.without_test()
     extractor = backbone
     if not isinstance(extractor, Extractor):
         extractor = find_extractor(wanted, periods, runs, machine, extractor)
-    reader = Reader(periods, extractor, wanted.seed)
+    column = None
+    if extractor.embedder is not None:
+        indices = torch.cat([part.indices for _, part in known_parts(periods)])
+        column = embed(periods.pool, indices, extractor.embedder, Store(runs), machine, tick=tick)
+    reader = Reader(periods, extractor, wanted.seed, column)
     known, projection = gather_known(reader)
     _check_enough(known, periods.versions[-1])
     key = json.dumps([FORMAT, periods.fingerprint, extractor.fingerprint, wanted.seed])

@@ -1,0 +1,366 @@
+"""Features of images from a frozen backbone: computed once, and kept in the store for all that use them.
+
+An image is identified by its content, so that files may be renamed, and a set may grow by a few images or be read into
+memory, without embedding anything again. Batches are written as they are computed, so that a process that is killed
+continues, and memory does not grow with the number of images.
+"""
+
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from leco.data import UNTESTED
+from leco.data.batches import without_traceback
+from leco.data.periods import Annotation
+from leco.data.rng import Draws
+from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.views.images import View
+from leco.dataset import Periods
+from leco.devices import place
+from leco.errors import LecoError
+from leco.experiments.run import Machine, Stopped
+from leco.experiments.shards import Keys, Shards, Writer, as_keys
+from leco.experiments.store import Store
+from leco.io import write_text
+from leco.modalities import MODALITIES, Normalise
+from leco.progress import Tick
+from leco.settings import NetworkSettings
+from leco.text import duration
+
+BATCH = 64
+_THREADS = 4  # that decode ahead of the network
+_HASHED_AT_ONCE = 256  # files; a request to stop waits for them
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """A frozen backbone, and how an image becomes its input."""
+
+    backbone: nn.Module  # (n, c, h, w) -> (n, d)
+    key: str  # identifies the backbone and its weights
+    evaluate: View
+    normalise: Normalise
+    view: str  # identifies size, view and normalisation
+
+    @classmethod
+    def of(cls, backbone: nn.Module, name: str, periods: Periods) -> "Embedder":
+        """Return the embedder of a dataset's images, in their evaluation view; weights are identified by content."""
+        key = f"{name} {_weights_digest(backbone)}"
+        return cls(backbone, key, periods.views.evaluate, periods.normalise, _describe_view(periods))
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits: the name of the folder of its features."""
+        return _short(f"{self.key}\n{self.view}")
+
+    @torch.no_grad()
+    def features(self, inputs: Tensor, ids: Tensor) -> Tensor:
+        """Compute the features (n, d) of images as they are stored."""
+        features: Tensor = self.backbone(self.normalise(self.evaluate(inputs, Draws(0, 0, ids))))
+        if features.ndim != 2 or len(features) != len(ids):
+            raise LecoError(f"{self.key}: returns {tuple(features.shape)} for {len(ids)} images, not a vector for each")
+        return features.float().cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A column of features, read from memory-mapped files; zeros for samples that were not embedded."""
+
+    shards: Shards
+    rows: Tensor  # (samples,) row of each sample in the shards, or -1
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """Return the features of some samples."""
+        return self.shards.read(self.rows[indices])
+
+
+def embed(
+    samples: Samples,
+    indices: Tensor,
+    embedder: Embedder,
+    store: Store,
+    machine: Machine,
+    *,
+    tick: Tick = lambda done, total: None,
+    batch: int = BATCH,
+    shard: int = 4_096,
+    seconds: float = 10.0,
+) -> Embedded:
+    """Return the features of some samples; those that the store does not have yet are computed and added to it.
+
+    `tick` is called with the numbers of new images that are done, and of all new ones. A shard is written every
+    `shard` images or `seconds`. When the machine is asked to stop, the last batch is written first; the same call
+    continues from there. The processes of `torchrun` share the images.
+    """
+    fabric = machine.fabric("32-true")
+    folder = store.features / embedder.fingerprint
+    indices = indices.unique()  # type: ignore[no-untyped-call]
+    identified = _identify(samples, indices, store, machine) if fabric.is_global_zero else None
+    identified = fabric.broadcast(identified)
+    assert identified is not None
+    stored = Shards.open(folder, machine.say if fabric.is_global_zero else lambda _: None)
+    _, first = np.unique(identified.contents, return_index=True)  # equal images are embedded once
+    first.sort()
+    missing: Tensor = fabric.broadcast(torch.from_numpy(first[stored.find(identified.contents[first]) < 0]))
+    if len(missing):
+        started = time.monotonic()
+        work = _Work(samples, indices, identified, embedder, folder, stored.width)
+        work.run(missing, machine, fabric, tick=tick, batch=batch, writer=Writer(folder, rows=shard, seconds=seconds))
+        fabric.barrier()
+        stored = Shards.open(folder)
+        if fabric.is_global_zero:
+            took = time.monotonic() - started
+            machine.say(
+                f"embedded {len(missing):,} new images of {len(indices):,} with {embedder.key} in {duration(took)} "
+                f"({len(missing) / max(took, 1e-9):,.0f} images/s)"
+            )
+    found = torch.from_numpy(stored.find(identified.contents))
+    if (found < 0).any():
+        raise LecoError(f"{folder}: features were deleted while they were read; run the same command again")
+    rows = torch.full((len(samples),), -1)
+    rows[indices] = found
+    return Embedded(stored, rows)
+
+
+def embedded(
+    periods: Periods,
+    embedder: Embedder,
+    store: Store,
+    machine: Machine,
+    *,
+    tick: Tick = lambda done, total: None,
+) -> Periods:
+    """Return the same periods with features as inputs, of all samples that are trained, validated or tested on."""
+    used = [
+        part.indices
+        for period in range(len(periods.versions))
+        for annotation in get_args(Annotation)
+        for annotated in [periods.annotated(period, annotation)]
+        for part in (annotated.newest, *annotated.history, annotated.validation)
+    ]
+    tested = torch.cat([periods.tested(period) for period in range(len(periods.versions))])
+    shared = periods.test is periods.pool
+    on_features = partial(embed, embedder=embedder, store=store, machine=machine, tick=tick)
+    column = on_features(periods.pool, torch.cat([*used, tested] if shared else used))
+    pool = test = replace(periods.pool, inputs=column)
+    if not shared and len(tested):
+        test = replace(periods.test, inputs=on_features(periods.test, tested))
+    modality, first = MODALITIES["features"], periods.annotated(0, "label-new").newest.indices
+
+    def derived(fingerprint: str) -> str:
+        suffix = UNTESTED if fingerprint.endswith(UNTESTED) else ""
+        return fingerprint and _short(f"{fingerprint} {embedder.fingerprint}") + suffix
+
+    return replace(
+        periods,
+        modality=modality,
+        pool=pool,
+        test=test,
+        views=modality.views(pool, first),
+        normalise=modality.normaliser(pool, first, NetworkSettings()),
+        fingerprint=derived(periods.fingerprint),
+        learned=derived(periods.learned),
+        data=derived(periods.data),
+        source=f"{periods.source}, embedded with {embedder.key}",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Identified:
+    """Digests of the contents of some samples and, if they are files, of their paths, sizes and times."""
+
+    contents: Keys
+    stamps: Keys | None
+
+
+def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine) -> _Identified:
+    files = _files(samples)
+    if files is None:
+        values = (row for ids in indices.split(BATCH) for row in samples.inputs.read(ids))  # type: ignore[no-untyped-call]
+        return _Identified(as_keys([_digest(row.numpy().tobytes()) for row in values]), None)
+    paths = [files[index] for index in indices.tolist()]
+    stamps = as_keys([_stamp(path) for path in paths])
+    known = Shards.open(store.features / "files", machine.say)
+    rows = known.find(stamps)
+    contents = np.zeros(len(paths), dtype="V16")
+    if (rows >= 0).any():
+        contents[rows >= 0] = known.read(torch.from_numpy(rows[rows >= 0])).numpy().view("V16").ravel()
+    unknown = np.flatnonzero(rows < 0)
+    if len(unknown):
+        with Writer(store.features / "files", rows=1_000_000) as writer, ThreadPoolExecutor(_THREADS) as pool:
+            for start in range(0, len(unknown), _HASHED_AT_ONCE):
+                if machine.stop():
+                    raise Stopped("stopped; the same call continues")
+                some = unknown[start : start + _HASHED_AT_ONCE]
+                contents[some] = as_keys(list(pool.map(_file_digest, [paths[index] for index in some])))
+                writer.add(stamps[some], torch.from_numpy(contents[some].view(np.uint8).reshape(-1, 16)))
+    return _Identified(contents, stamps)
+
+
+def _files(samples: Samples) -> Sequence[Path] | None:
+    """The file of each sample, if its inputs come from files."""
+    return samples.inputs.paths if samples.files is None and isinstance(samples.inputs, Files) else samples.files
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Samples of which some are to be embedded."""
+
+    samples: Samples
+    indices: Tensor
+    identified: _Identified
+    embedder: Embedder
+    folder: Path
+    width: int  # of stored features; 0 if there are none
+
+    def run(self, missing: Tensor, machine: Machine, fabric: Fabric, *, tick: Tick, batch: int, writer: Writer) -> None:
+        """Embed this process's share of the missing samples, given by their places in `indices`."""
+        place(self.embedder.backbone, fabric.device).eval()
+        blocks = missing[fabric.global_rank :: fabric.world_size].split(batch)  # type: ignore[no-untyped-call]
+        read = _read_ahead(self.samples.inputs, [self.indices[places] for places in blocks], machine.workers)
+        share = -(-len(missing) // fabric.world_size)  # of the first process, the largest
+        with writer, closing(read):
+            for number in range(-(-share // batch)):
+                # All processes stop after the same batch.
+                if fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"):
+                    raise Stopped("stopped, and saved the features; the same call continues")
+                if number == 0 and fabric.is_global_zero:
+                    tick(0, len(missing))
+                if number < len(blocks):
+                    features = self._embed(next(read), blocks[number], fabric)
+                    writer.add(self.identified.contents[blocks[number].numpy()], features)
+                if fabric.is_global_zero:
+                    if number == 0:
+                        self._describe(features.shape[1])
+                    tick(min(len(missing), (number + 1) * batch * fabric.world_size), len(missing))
+
+    def _embed(self, inputs: Tensor, places: Tensor, fabric: Fabric) -> Tensor:
+        """Compute the features of a batch, and refuse those that must not be stored."""
+        ids = self.indices[places]
+        features = self.embedder.features(inputs.to(fabric.device), ids.to(fabric.device))
+        if self.width and features.shape[1] != self.width:
+            raise LecoError(
+                f"{self.folder}: holds features of {self.width} dimensions, but {self.embedder.key} returns "
+                f"{features.shape[1]}; delete the folder"
+            )
+        finite = features.isfinite().all(dim=1)
+        if not finite.all():
+            name = self._name(int(ids[int(finite.int().argmin())]))
+            raise LecoError(f"{name}: its features of {self.embedder.key} are NaN or infinite; check the weights")
+        if self.identified.stamps is not None and not isinstance(self.samples.inputs, InMemory):
+            files = _files(self.samples)
+            assert files is not None
+            for index, stamp in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
+                if _stamp(files[index]) != stamp:
+                    raise LecoError(f"{files[index]}: changed while it was embedded; run the same command again")
+        return features
+
+    def _name(self, index: int) -> str:
+        files = _files(self.samples)
+        return f"sample {index}" if files is None else str(files[index])
+
+    def _describe(self, dimensions: int) -> None:
+        """Note for people what is in the folder."""
+        about = {"backbone": self.embedder.key, "view": self.embedder.view, "dimensions": dimensions}
+        if not (self.folder / "about.json").is_file():
+            write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+
+
+class _Blocks(Dataset[Tensor]):
+    def __init__(self, column: Column, blocks: Sequence[Tensor]) -> None:
+        self.column, self.blocks = column, blocks
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, number: int) -> Tensor:
+        return self.column.read(self.blocks[number])
+
+
+def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
+    """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
+    if isinstance(column, InMemory):
+        yield from (column.read(ids) for ids in blocks)
+        return
+    if workers:
+        yield from without_traceback(DataLoader(_Blocks(column, blocks), batch_size=None, num_workers=workers))
+        return
+    # Warning filters are global to the process: restore here what the decoding threads change.
+    with warnings.catch_warnings(), ThreadPoolExecutor(_THREADS) as pool:
+        warnings.simplefilter("ignore")
+        ahead: deque[Future[Tensor]] = deque()
+        try:
+            for ids in blocks:
+                ahead.append(pool.submit(column.read, ids))
+                if len(ahead) > _THREADS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _stamp(path: Path) -> bytes:
+    """Digest that changes whenever a file does, without reading it."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (twice as fast)
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
+    state = f"\0{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    return _digest(os.fsencode(os.path.abspath(path)) + state.encode())  # noqa: PTH100 (without resolving links)
+
+
+def _file_digest(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _weights_digest(network: nn.Module) -> str:
+    """Digest of the names and values of all weights, as sixteen hexadecimal digits."""
+    found = hashlib.blake2b(digest_size=8)
+    for name, tensor in network.state_dict().items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _describe_view(periods: Periods) -> str:
+    """How a sample becomes an input: modality, size, evaluation view and normalisation."""
+    view = periods.views.evaluate
+    options = ""
+    if isinstance(view, partial):
+        options, view = f"({view.keywords})", view.func
+    mean, std = periods.modality.statistics(periods.normalise)
+    size = " x ".join(map(str, periods.raw_shape))
+    name = f"{view.__module__}.{getattr(view, '__qualname__', type(view).__qualname__)}{options}"
+    return f"{periods.modality.name}, {size}, {name}, mean {list(mean)}, std {list(std)}"
