@@ -24,7 +24,7 @@ from torch import Tensor
 from leco.data.periods import Part, seeded
 from leco.dataset import Periods
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine
+from leco.experiments.machine import Machine
 from leco.experiments.train import periods_of
 from leco.models.backbones import build_backbone
 from leco.ontology.evidence import UNLABELLED

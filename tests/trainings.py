@@ -7,7 +7,8 @@ import pytest
 
 from leco.experiments.bundles import bundle_stage
 from leco.experiments.experiment import Experiment, experiment
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -28,7 +28,8 @@ from leco.dataset.periods import Periods
 from leco.errors import LecoError
 from leco.evaluation import predict_at
 from leco.experiments.experiment import Procedure, spell_out
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage
 from leco.experiments.stages import needed, plan
 from leco.experiments.store import Memory
 from leco.methods.method import Method

@@ -24,7 +24,8 @@ from safetensors.torch import load_file
 
 from leco import LecoClassifier
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, Stopped, run_stage
+from leco.experiments.machine import Machine, Stopped
+from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -100,7 +100,8 @@ def test_what_a_later_model_is_validated_with_was_never_trained_on(own):
 def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     """The results of an experiment, in the order of its stages."""
     from leco.experiments.experiment import experiment
-    from leco.experiments.run import Machine, run_stage
+    from leco.experiments.machine import Machine
+    from leco.experiments.run import run_stage
     from leco.experiments.stages import plan
     from leco.experiments.store import Store
     from leco.experiments.train import periods_of

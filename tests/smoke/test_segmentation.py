@@ -15,7 +15,8 @@ from leco.data.benchmarks import BENCHMARKS
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

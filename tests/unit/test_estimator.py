@@ -24,7 +24,8 @@ from leco.data.benchmarks import load
 from leco.dataset.arrays import ArrayDataset
 from leco.dataset.labels import read_labels
 from leco.estimator import scale_to_ten, this_process
-from leco.experiments.run import Machine, run_stage, stored_network
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.methods.method import ALL_METHODS

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from leco.dataset import Periods
     from leco.experiments.experiment import Experiment
-    from leco.experiments.run import Machine
+    from leco.experiments.machine import Machine
 
 _MOST_ROWS = 30
 
@@ -127,7 +127,7 @@ def load_experiment(
 @contextmanager
 def stoppable_machine() -> "Iterator[Machine]":
     """Yield a machine that trains on this computer until it is asked to stop."""
-    from leco.experiments.run import Machine
+    from leco.experiments.machine import Machine
     from leco.experiments.train import stoppable
 
     with stoppable() as stop:

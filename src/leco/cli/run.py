@@ -71,8 +71,8 @@ def run(
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
     from leco.experiments.experiment import experiment
+    from leco.experiments.machine import Machine, Stopped
     from leco.experiments.remote import is_url, local_path
-    from leco.experiments.run import Machine, Stopped
     from leco.experiments.store import Store
     from leco.experiments.train import Run, leads, stoppable, watching
     from leco.training.loggers import LOGGERS

@@ -34,7 +34,7 @@ from leco.data.views.images import View
 from leco.dataset import Periods
 from leco.devices import place
 from leco.errors import LecoError
-from leco.experiments.run import Machine, Stopped
+from leco.experiments.machine import Machine, Stopped
 from leco.experiments.shards import Keys, Shards, Writer, as_keys
 from leco.experiments.store import Store
 from leco.io import write_text

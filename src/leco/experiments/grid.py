@@ -16,8 +16,9 @@ import torch
 from leco.dataset import Periods
 from leco.errors import LecoError, nearest
 from leco.experiments.experiment import Experiment
+from leco.experiments.machine import Machine
 from leco.experiments.remote import Remote, is_url, local_path
-from leco.experiments.run import Machine, run_stage
+from leco.experiments.run import run_stage
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from leco.data.batches import Steps
 from leco.data.benchmarks.benchmark import budget_of
 from leco.dataset import Periods
-from leco.devices import keep_memory, make_fabric, seed_dropout
+from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
+from leco.experiments.machine import Machine, Stopped
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -32,7 +33,6 @@ from leco.methods.terms import terms
 from leco.models.heads import hand_over
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
-from leco.settings import Precision
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, class_counts, fit_head, with_head
 from leco.training.frozen import on_features
@@ -42,27 +42,6 @@ from leco.training.loop import Job, Report, Training
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 Watch = Callable[[Stage, Report], object]
 Finish = Callable[[AnyNetwork], AnyNetwork]
-
-
-class Stopped(KeyboardInterrupt):
-    """A run was asked to stop, and has saved a checkpoint."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Device, workers and callbacks of a run; none of this changes results, except for rounding."""
-
-    device: str = "auto"
-    workers: int = 0  # processes that read files ahead
-    loggers: tuple[str, ...] = ()
-    stop: Callable[[], bool] = lambda: False  # called after every step
-    say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run
-    saved: Callable[[Path], object] = lambda _: None  # called with the folder of every new checkpoint
-    own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
-
-    def fabric(self, precision: Precision) -> Fabric:
-        """Return the device, or devices, of this run."""
-        return self.own_fabric or make_fabric(self.device, precision)
 
 
 def run_stage(

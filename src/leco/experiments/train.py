@@ -19,7 +19,8 @@ from leco.devices import check_shares
 from leco.errors import LecoError
 from leco.experiments.bundles import bundle_place, bundle_stage
 from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, defaults_for, spell_out
-from leco.experiments.run import Machine, Watch, build_network, run_stage, starting_weights
+from leco.experiments.machine import Machine
+from leco.experiments.run import Watch, build_network, run_stage, starting_weights
 from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path

@@ -23,7 +23,8 @@ from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.embedding import Embedder
 from leco.experiments.experiment import Experiment
-from leco.experiments.run import Machine, run_stage, stored_network
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage, stored_network
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.models.backbones import build_backbone, check_backbone

@@ -12,7 +12,7 @@ from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.embedding import embed
 from leco.experiments.experiment import Experiment
-from leco.experiments.run import Machine, Stopped
+from leco.experiments.machine import Machine, Stopped
 from leco.experiments.store import Store
 from leco.planning.curves import Curves, fit_curves
 from leco.planning.features import Extractor, Projection, Reader, find_extractor, gather_known, known_parts

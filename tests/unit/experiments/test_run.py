@@ -14,7 +14,8 @@ from leco.devices import make_fabric
 from leco.evaluation.evaluate import Judge
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import shared_periods
-from leco.experiments.run import Machine, make_network, make_training, previous_network, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import make_network, make_training, previous_network, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -10,7 +10,8 @@ from tests.trainings import assert_consistent
 from leco import LecoError
 from leco.dataset import Periods
 from leco.experiments.experiment import Experiment, experiment
-from leco.experiments.run import Machine, run_stage, stored_network
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage, stored_network
 from leco.experiments.stages import Plan, choose, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

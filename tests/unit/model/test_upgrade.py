@@ -16,7 +16,8 @@ from leco.cli.main import app
 from leco.data.benchmarks import digits
 from leco.dataset.periods import Periods
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, make_network, previous_network, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import make_network, previous_network, run_stage
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from leco import Ontology
 from leco.data.benchmarks import digits
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine
+from leco.experiments.machine import Machine
 from leco.experiments.train import periods_of
 from leco.planning import known
 from leco.planning.known import Known

@@ -8,7 +8,8 @@ from leco.devices import make_fabric
 from leco.errors import LecoError
 from leco.experiments import run as running
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, finishing, make_job, run_stage, stored_network
+from leco.experiments.machine import Machine
+from leco.experiments.run import finishing, make_job, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -5,7 +5,8 @@ from leco import LecoClassifier, LecoError
 from leco.devices import make_fabric
 from leco.experiments import run as running
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, build_network, make_job, run_stage, stored_network
+from leco.experiments.machine import Machine
+from leco.experiments.run import build_network, make_job, run_stage, stored_network
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -6,7 +6,8 @@ from torch import nn
 from leco.data.rng import Draws
 from leco.devices import make_fabric
 from leco.experiments.experiment import experiment
-from leco.experiments.run import Machine, build_network, make_job, run_stage
+from leco.experiments.machine import Machine
+from leco.experiments.run import build_network, make_job, run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of
