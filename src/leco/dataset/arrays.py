@@ -90,6 +90,7 @@ class ArrayDataset(Dataset):
             learned=fingerprint + UNTESTED,
             data=digest(self.ontology, "", contents(samples)),
             source="arrays in memory",
+            refits=not (self.split == "val").any(),
         )
 
     def unvalidated(self) -> Periods:

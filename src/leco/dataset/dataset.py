@@ -316,6 +316,7 @@ def manifest_periods(
         learned=fingerprint(assigned, learned) + UNTESTED,
         data=fingerprint(f"own {data.image_size}", learned + test),
         source=f"{data.path}, images of {data.image_size} pixels in {manifest.root}",
+        refits=not (manifest.split == "val").any(),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from leco.data import UNTESTED
 from leco.data.periods import Annotated, Annotation, Part, Split, annotate
 from leco.data.rng import Draws
 from leco.data.samples import Column, InMemory, Samples
@@ -106,6 +107,7 @@ class Periods:
     evaluated: tuple[str, ...] = ()  # classes of the newest version that count, if not all
     source: str = ""  # how to get the same data again
     start: Start | None = None
+    refits: bool = False  # validation was taken from the training samples, so that a chosen model may train on both
     _histories: dict[int, Ontology] = field(default_factory=dict, repr=False)
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
@@ -151,6 +153,21 @@ class Periods:
         assignment = _Untested(self.assignment, nothing)
         return replace(self, test=self.pool, assignment=assignment, fingerprint=self.learned)
 
+    def refitted(self) -> "Periods":
+        """Return the periods with validation samples among the training samples, for a model that has been chosen."""
+
+        def derived(fingerprint: str) -> str:
+            suffix = UNTESTED if fingerprint.endswith(UNTESTED) else ""
+            return hashlib.blake2b(f"{fingerprint} refitted".encode(), digest_size=8).hexdigest() + suffix
+
+        return replace(
+            self,
+            assignment=_Everything(self.assignment),
+            fingerprint=derived(self.fingerprint),
+            learned=derived(self.learned),
+            refits=False,
+        )
+
     def until(self, period: int) -> Ontology:
         """The ontology as it was in a period."""
         if period not in self._histories:
@@ -168,6 +185,21 @@ class _Untested:
 
     def tested(self, period: int) -> Tensor:
         return self.nothing
+
+
+@dataclass(frozen=True, eq=False)
+class _Everything:
+    """Validation samples are training samples."""
+
+    assignment: Assignment
+
+    def annotated(self, period: int, annotation: Annotation) -> Annotated:
+        found = self.assignment.annotated(period, annotation)
+        newest = Part(found.newest.version, torch.cat([found.newest.indices, found.validation.indices]))
+        return Annotated(newest, found.history, Part(found.validation.version, found.validation.indices[:0]))
+
+    def tested(self, period: int) -> Tensor:
+        return self.assignment.tested(period)
 
 
 def without_leaks(periods: Sequence[Annotated]) -> list[Annotated]:

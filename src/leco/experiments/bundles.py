@@ -1,26 +1,28 @@
 """Bundles of stages: the description stored with a stage, and the bundle written from it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 import leco
+from leco.dataset import Periods
 from leco.errors import LecoError
-from leco.evaluation.evaluate import Judge
+from leco.evaluation.calibration import Record
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
 from leco.io import checked
 from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
-from leco.model.description import DESCRIPTION, Description, Metrics, read_description
+from leco.model.description import DESCRIPTION, Description, Metrics, Trial, read_description
 from leco.models.network import AnyNetwork
 from leco.ontology.files import load
 
 
-def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
+def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: dict[str, Record]) -> Description:
     """Return the `bundle.json` of a trained stage."""
-    periods, modality = judge.periods, judge.periods.modality
+    modality = periods.modality
     ontology = periods.until(stage.period)
     mean, std = modality.statistics(periods.normalise)
     annotated = periods.annotated(stage.period, stage.annotation)
@@ -44,15 +46,20 @@ def describe(stage: Stage, judge: Judge, network: AnyNetwork) -> Description:
         ontology=ontology.fingerprint,
         evaluated=periods.evaluated if stage.version == periods.ontology.newest.name else (),
         samples=samples,
-        held_out={"validation": len(judge.held_out.indices), "test": len(periods.tested(stage.period))},
+        held_out={"validation": len(annotated.validation.indices), "test": len(periods.tested(stage.period))},
         training=stage.config(),
         modules=(module,) if module else (),
-        calibration={} if modality.has_masks else judge.calibration(network),
+        calibration=calibration,
     )
 
 
-def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
-    """Write the bundle of a complete stage from the store alone."""
+def bundle_stage(
+    store: Store, fingerprint: str, target: Path, *, trial: str = "", trials: Sequence[Trial] = ()
+) -> None:
+    """Write the bundle of a complete stage from the store alone.
+
+    A stage that was trained on its validation samples takes its calibration from the stage `trial`, which was not.
+    """
     result = store.require(fingerprint)
     folder = store.folder(fingerprint)
     if result.get("diverged"):
@@ -60,6 +67,8 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
     if not (folder / DESCRIPTION).is_file():
         raise LecoError(f"{folder}: has no {DESCRIPTION}; delete the folder and train the stage again")
     description = read_description(folder)
+    calibration = read_description(store.folder(trial)).calibration if trial else description.calibration
+    description = description.model_copy(update={"calibration": calibration, "trials": tuple(trials)})
     metrics = {"validation": result["validation"], "test": result["test"]}
     ontology = load(store.ontologies / f"{result['ontology']}.json").until(description.newest)
     if ontology.fingerprint != description.ontology:
@@ -75,8 +84,8 @@ def bundle_stage(store: Store, fingerprint: str, target: Path) -> None:
     )
 
 
-def bundle_place(runs: Path, stage: Stage) -> Path:
-    """Default folder for the bundle of a stage."""
+def bundle_place(runs: Path, stage: Stage, method: str = "") -> Path:
+    """Default folder for the bundle of a stage, named after a method, by default that of the stage."""
     data = stage.material.rsplit(" ", 1)[0][:40]  # file names have a limited length
-    name = f"{data}-{stage.method}-{stage.seed}-{stage.fingerprint[:8]}"
+    name = f"{data}-{method or stage.method}-{stage.seed}-{stage.fingerprint[:8]}"
     return runs / "bundles" / name.replace("/", "-")

@@ -44,7 +44,14 @@ REGISTERED: dict[str, Registry[Any]] = {
     "optimiser.schedule": SCHEDULES,
     "finish.head": HEADS,
 }
-DEFAULT_METHOD = "lpl+st-hard/cond"
+DEFAULT_METHOD = "lpl+st-hard/cond"  # for benchmarks, and for networks with random weights
+AUTO = "auto"  # the default for own data: several are tried, and validation chooses
+AUTO_METHOD = "lpl+st-soft/cond"  # that it tries on pretrained networks
+
+
+def default_method(is_benchmark: bool) -> str:
+    """Return the method that is used if none is named."""
+    return DEFAULT_METHOD if is_benchmark else AUTO
 
 
 class OwnData(BaseModel):
@@ -86,7 +93,7 @@ class Procedure(BaseModel):
     @field_validator("method")
     @classmethod
     def _known_method(cls, method: str) -> str:
-        return str(Method.parse(method))
+        return AUTO if method == AUTO else str(Method.parse(method))
 
     @field_validator("training")
     @classmethod
@@ -185,6 +192,7 @@ def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, s
     file = File.read(Path(source)) if source.endswith((".yaml", ".yml", ".json")) else None
     values: dict[str, Any] = dict(file.values) if file else {"benchmark": recipe(source).name}
     values |= changes
+    values.setdefault("method", default_method("benchmark" in values))
     given = values.get("training") or {}
     if not isinstance(given, dict):
         raise LecoError(f"{source}: training: must be a table of settings, not {given!r}")

@@ -24,6 +24,7 @@ class Machine:
     stop: Callable[[], bool] = lambda: False  # called after every step
     say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run
     saved: Callable[[Path], object] = lambda _: None  # called with the folder of every new checkpoint
+    shown: bool = True  # whether work other than training shows its progress
     own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
 
     def fabric(self, precision: Precision) -> Fabric:

@@ -24,15 +24,18 @@ from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
+from leco.experiments.embedding import Embedder, embedded
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
+from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
+from leco.progress import rate_bar
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, class_counts, fit_head, with_head
 from leco.training.frozen import on_features
@@ -90,8 +93,9 @@ def _train_stage(
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
     held_out = periods.annotated(stage.period, stage.annotation).validation
-    judge = Judge(periods, stage.period, held_out, fabric, stage.training.segmentation.window)
-    training, network, finish = make_training(stage, store, machine, judge)
+    backbone, seen = embed_stage(stage, periods, store, machine) if stage.on_features else (None, periods)
+    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
+    training, network, finish = make_training(stage.on_vectors if backbone else stage, store, machine, judge)
     if folder is not None:
         _resume(stage, periods, training, folder, machine)
     try:
@@ -107,8 +111,12 @@ def _train_stage(
         return
     training.network.load_state_dict(training.best)  # and with it the heads of `network`
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
-    store.remember(stage.fingerprint, network)
     result = _result(stage, judge, training, network)
+    calibration = {} if seen.modality.has_masks else judge.calibration(network)
+    if backbone is not None:
+        assert isinstance(network, Network)
+        network = network.on(backbone)
+    store.remember(stage.fingerprint, network)
     if not fabric.is_global_zero:
         return
     if folder is not None and isinstance(store, Store):
@@ -118,9 +126,24 @@ def _train_stage(
             write_bytes(folder / name, content)
         ontology = json.dumps(periods.ontology.to_dict(), ensure_ascii=False).encode()
         store.keep_ontology(periods.ontology.fingerprint, ontology)
-        write_bytes(folder / "bundle.json", describe(stage, judge, network).write().encode())
+        write_bytes(folder / "bundle.json", describe(stage, periods, network, calibration).write().encode())
         write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
     store.complete(stage.fingerprint, result)
+
+
+def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> tuple[nn.Module, Periods]:
+    """Return the pretrained backbone of a stage, and its samples as features, computed now or found in the store."""
+    settings = stage.training.network
+    backbone = build_backbone(settings.backbone, periods.shape, starting_weights(stage)).eval().requires_grad_(False)
+    assert isinstance(store, Store)
+    embedder = Embedder.of(backbone, settings.backbone, periods)
+    with rate_bar("embedding", "images", shown=machine.shown) as tick:
+        seen = embedded(periods, embedder, store, machine, tick=tick)
+    return backbone, replace(seen, normalise=_unchanged)  # heads for raw features fit the backbone as they are
+
+
+def _unchanged(features: Tensor) -> Tensor:
+    return features
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:

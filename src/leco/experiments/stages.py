@@ -5,20 +5,25 @@ A stage is identified by its fingerprint, so that equal ones are trained once.
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from leco.data.periods import Annotation
 from leco.dataset import Periods
 from leco.errors import LecoError
-from leco.experiments.experiment import Procedure
+from leco.experiments.experiment import AUTO, AUTO_METHOD, DEFAULT_METHOD, Procedure
 from leco.experiments.store import AnyStore
 from leco.methods.method import Method
 from leco.models.weights import find_weights
 from leco.settings import NetworkSettings, Settings, Strategy
 
+# Trials of `auto`, as they are printed.
+REGRESSION = "logistic regression on the new labels"
+HEAD_WITH_OLD = "a head on the same features, with old labels"
+NEW_ALONE = "the network, new labels alone"
+WITH_OLD = "the network, with old labels"
 _FORMAT = 2  # of results; incremented when a change of the code changes them
 
 
@@ -40,6 +45,17 @@ class Stage:
     teacher: "Stage | None" = None
     start: str = ""  # digest of the bundle that it starts from, if it does not start from a stage
     weights: str = ""  # digest of the file with the weights that it starts from, if they are not random
+
+    @property
+    def on_features(self) -> bool:
+        """Whether only heads are trained, on cached features of the pretrained backbone."""
+        return self.strategy == "freeze" and bool(self.weights)
+
+    @property
+    def on_vectors(self) -> "Stage":
+        """The same training of heads as of feature vectors."""
+        settings = self.training.change(network={"backbone": "linear", "weights": "random"})
+        return replace(self, training=settings, weights="")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -92,6 +108,7 @@ class Plan:
     """Stages of an experiment: for each period, one per learning rate, of which the best is chosen."""
 
     periods: tuple[tuple[Stage, ...], ...]
+    trials: Mapping[str, Stage] = field(default_factory=dict)  # of `auto`: the last period's, by what they are
 
     def may_diverge(self, stage: Stage) -> bool:
         """Whether the stage may fail, since there are other learning rates to choose from."""
@@ -101,9 +118,14 @@ class Plan:
     def stages(self) -> list[Stage]:
         """All stages, including teachers, in topological order."""
         found: dict[Stage, None] = {}
-        for candidates in self.periods:
-            for stage in candidates:
-                found |= dict.fromkeys([stage.teacher, stage] if stage.teacher else [stage])
+
+        def add(stage: Stage) -> None:
+            for other in needed(stage):
+                add(other)
+            found[stage] = None
+
+        for stage in (stage for candidates in self.periods for stage in candidates):
+            add(stage)
         return list(found)
 
 
@@ -113,42 +135,109 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
     The first period starts from scratch, so all experiments share it; a teacher is the `ce` model of the same period
     and learning rate, which is a row of the paper's tables itself.
     """
-    method, settings = Method.parse(procedure.method), procedure.training
-    periods.modality.check(settings, periods.shape, len(periods.ontology.newest))
-    name, learned = (f"{periods.name} {digest}" for digest in (periods.fingerprint, periods.learned))
+    periods.modality.check(procedure.training, periods.shape, len(periods.ontology.newest))
+    if procedure.method == AUTO:
+        return _plan_auto(procedure, periods)
     planned: list[tuple[Stage, ...]] = []
-    for period, version in list(enumerate(periods.versions))[periods.first :]:
-        start = periods.start.digest if periods.start and not planned else ""
-        strategy: Strategy = procedure.strategy if planned or start else "scratch"
-        common: dict[str, Any] = {
-            **{"material": name, "learned": learned, "version": version, "period": period, "seed": procedure.seed},
-            "strategy": strategy,
-            "annotation": procedure.annotation if period else "label-new",
-            "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
-            "previous": () if strategy == "scratch" or start else planned[-1],
-            "start": start,
-            "weights": _digest_of_weights(settings.network, periods) if strategy == "scratch" else "",
-        }
-        mine = applicable(method, periods, period, common["annotation"])
-        later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
-        candidates = []
-        for rate in later or settings.optimiser.learning_rate:
-            own = settings.change(optimiser={"learning_rate": (rate,), "finetune_learning_rate": None})
-            if strategy == "lp-ft" and not own.transfer.head_steps:
-                own = own.change(transfer={"head_steps": max(1, own.batches.steps // 10)})
-            plain = Stage(method=Method(), training=own.used_by(Method(), strategy), **common)
-            candidates.append(
-                plain
-                if mine == Method()
-                else Stage(
-                    method=mine,
-                    training=own.used_by(mine, strategy),
-                    teacher=plain if mine.needs_teacher else None,
-                    **common,
-                )
-            )
-        planned.append(tuple(candidates))
+    for period in range(periods.first, len(periods.versions)):
+        planned.append(_plan_period(procedure, periods, period, planned[-1] if planned else ()))
     return Plan(tuple(planned))
+
+
+def _plan_period(
+    procedure: Procedure, periods: Periods, period: int, previous: tuple[Stage, ...] = ()
+) -> tuple[Stage, ...]:
+    """Plan the candidates of a period, one for each learning rate."""
+    method, settings = Method.parse(procedure.method), procedure.training
+    start = periods.start.digest if periods.start and not previous else ""
+    strategy: Strategy = procedure.strategy if previous or start else "scratch"
+    common = _common(procedure, periods, period) | {
+        "strategy": strategy,
+        "annotation": procedure.annotation if period else "label-new",
+        "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
+        "previous": () if strategy == "scratch" or start else previous,
+        "start": start,
+        "weights": _digest_of_weights(settings.network, periods) if strategy == "scratch" else "",
+    }
+    mine = applicable(method, periods, period, common["annotation"])
+    later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
+    candidates = []
+    for rate in later or settings.optimiser.learning_rate:
+        own = settings.change(optimiser={"learning_rate": (rate,), "finetune_learning_rate": None})
+        if strategy == "lp-ft" and not own.transfer.head_steps:
+            own = own.change(transfer={"head_steps": max(1, own.batches.steps // 10)})
+        plain = Stage(method=Method(), training=own.used_by(Method(), strategy), **common)
+        candidates.append(
+            plain
+            if mine == Method()
+            else Stage(
+                method=mine,
+                training=own.used_by(mine, strategy),
+                teacher=plain if mine.needs_teacher else None,
+                **common,
+            )
+        )
+    return tuple(candidates)
+
+
+def _common(procedure: Procedure, periods: Periods, period: int) -> dict[str, Any]:
+    name, learned = (f"{periods.name} {digest}" for digest in (periods.fingerprint, periods.learned))
+    version = periods.versions[period]
+    return {"material": name, "learned": learned, "version": version, "period": period, "seed": procedure.seed}
+
+
+def _plan_auto(procedure: Procedure, periods: Periods) -> Plan:
+    """Plan the trials of `auto`, the least preferred first: heads on features, then networks, without and with history.
+
+    Networks that start from pretrained weights need no earlier period. Others go through all periods, and their
+    teacher is the trial without history.
+    """
+    last = len(periods.versions) - 1
+    history = bool(periods.annotated(last, "label-new").history)
+    network, modality = procedure.training.network, periods.modality
+    digest = "" if periods.start else _digest_of_weights(network, periods)
+    trials: dict[str, Stage] = {}
+    earlier: tuple[tuple[Stage, ...], ...] = ()
+    if modality.fits_heads and (digest or not modality.embeds):
+        trials |= _plan_heads(procedure, periods, last, digest)
+    if modality.trains_backbone(network.backbone):
+        plain = procedure.model_copy(update={"method": "ce"})
+        with_old = procedure.model_copy(update={"method": AUTO_METHOD if digest else DEFAULT_METHOD})
+        if digest:
+            trials |= _by_rate(NEW_ALONE, _plan_period(plain, periods, last))
+            trials |= _by_rate(WITH_OLD, _plan_period(with_old, periods, last)) if history else {}
+        else:
+            *before, final = plan(with_old if history else plain, periods).periods
+            earlier = tuple(before)
+            trials |= _by_rate(NEW_ALONE, [stage.teacher or stage for stage in final])
+            trials |= _by_rate(WITH_OLD, final) if history else {}
+    return Plan((*earlier, tuple(trials.values())), trials)
+
+
+def _by_rate(label: str, stages: Sequence[Stage]) -> dict[str, Stage]:
+    """Name stages after what they are and, if there are several, their learning rates."""
+    if len(stages) == 1:
+        return {label: stages[0]}
+    return {f"{label}, learning rate {stage.training.learning_rate:g}": stage for stage in stages}
+
+
+def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str) -> dict[str, Stage]:
+    """Plan linear heads on features, of the new labels alone and with old ones; all other settings do not matter."""
+    network = procedure.training.network
+    place = {"backbone": network.backbone, "weights": network.weights, "precision": network.precision}
+    settings = Settings().change(network=place, batches={"steps": 1, "evaluate_every": 1}, average={"decay": 0.0})
+    common = _common(procedure, periods, period) | {
+        "strategy": "freeze" if digest else "scratch",
+        "annotation": "label-new",
+        "head_start": False,
+        "weights": digest,
+    }
+    plain = Stage(method=Method(), training=settings.change(finish={"head": "linear"}), **common)
+    method = applicable(Method("lpl"), periods, period, "label-new")
+    if method == Method():
+        return {REGRESSION: plain}
+    best = Stage(method=method, training=settings.change(finish={"head": "best"}), **common)
+    return {REGRESSION: plain, HEAD_WITH_OLD: best}
 
 
 def _digest_of_weights(network: NetworkSettings, periods: Periods) -> str:

@@ -17,8 +17,9 @@ from leco.data.periods import Annotation
 from leco.dataset import Dataset, Periods
 from leco.devices import check_shares
 from leco.errors import LecoError
+from leco.experiments.auto import decide, first_answer, refitted, trials
 from leco.experiments.bundles import bundle_place, bundle_stage
-from leco.experiments.experiment import DEFAULT_METHOD, Experiment, Procedure, defaults_for, spell_out
+from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
 from leco.experiments.stages import Plan, Stage, choose, plan
@@ -40,7 +41,7 @@ PartGiven = Mapping[str, Any] | Part | None
 def train(
     data: Dataset,
     *,
-    method: str = DEFAULT_METHOD,
+    method: str | None = None,
     strategy: Strategy = "finetune",
     head_start: bool = False,
     annotation: Annotation = "label-new",
@@ -69,7 +70,9 @@ def train(
 
     Args:
         data: The samples and their ontology.
-        method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term.
+        method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term. By
+            default `auto` for own data, which tries several and lets validation choose, and `lpl+st-hard/cond` for
+            benchmarks.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
@@ -115,7 +118,13 @@ def train(
     if annotation != "label-new" and not data.is_benchmark:
         raise LecoError(f"annotation: {annotation!r} is for benchmarks; own data keep the labels they have")
     values = {
-        **{"method": method, "strategy": strategy, "head_start": head_start, "annotation": annotation, "seed": seed},
+        **{
+            "method": method or default_method(data.is_benchmark),
+            "strategy": strategy,
+            "head_start": head_start,
+            "annotation": annotation,
+            "seed": seed,
+        },
         "training": defaults_for(data, given, budget=budget or DEFAULT_BUDGET, start=start),
     }
     try:
@@ -181,7 +190,7 @@ class Run:
         first = stages.stages[0]
         build_network(first, periods, starting_weights(first))  # raises if it cannot take the inputs or the weights
         check_shares(procedure.training.batches.size)
-        target = target or bundle_place(store.stages.parent, stages.periods[-1][0])
+        target = target or bundle_place(store.stages.parent, stages.periods[-1][-1], AUTO if stages.trials else "")
         check_target(target, periods.modality.name, start)
         return cls(periods, stages, store, target)
 
@@ -193,12 +202,39 @@ class Run:
     def train(self, machine: Machine, watch: Watch = lambda *_: None) -> Model:
         """Train the missing stages, write the bundle of the last period's model, and load it."""
         machine = replace(machine, say=_once(machine.say))
+        answered = False
         for stage in self.plan.stages:  # also complete ones: all processes must ask for the same
             run_stage(stage, self.periods, self.store, machine, watch, may_diverge=self.plan.may_diverge(stage))
-        if leads():
-            bundle_stage(self.store, choose(self.plan.periods[-1], self.store).fingerprint, self.target)
+            if leads() and not answered and (label := first_answer(self.plan, self.store)):
+                answered = True
+                self._keep_first_answer(label, machine)
+        final, periods = self.final
+        run_stage(final, periods, self.store, machine, watch)
+        if leads() and self.plan.trials:
+            trial = self.plan.trials[decide(self.plan, self.store)].fingerprint
+            tried = trials(self.plan, self.store)
+            bundle_stage(self.store, final.fingerprint, self.target, trial=trial, trials=tried)
+        elif leads():
+            bundle_stage(self.store, final.fingerprint, self.target)
         machine.fabric(self.plan.stages[-1].training.network.precision).barrier()  # until the bundle is complete
         return load(self.target, device=machine.device)
+
+    @property
+    def final(self) -> tuple[Stage, Periods]:
+        """The stage that becomes the model, and its periods; all stages of the plan must be complete."""
+        if not self.plan.trials:
+            return choose(self.plan.periods[-1], self.store), self.periods
+        return refitted(self.plan.trials[decide(self.plan, self.store)], self.periods)
+
+    def _keep_first_answer(self, label: str, machine: Machine) -> None:
+        stage = self.plan.trials[label]
+        if len(self.plan.trials) == 2 and not self.periods.refits:  # it is the model itself
+            return
+        folder = bundle_place(self.store.stages.parent, stage, "first-answer")
+        bundle_stage(self.store, stage.fingerprint, folder)
+        score = self.store.require(stage.fingerprint)["validation_score"]
+        known = "" if score is None else f": {100 * score:.1f} % on validation"
+        machine.say(f"first answer, {label}{known}; kept in {folder}")
 
 
 def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True) -> Periods:

@@ -36,6 +36,7 @@ class Images(Modality):
     data_kind = "images"
     suffixes = SUFFIXES
     purpose = "classifies images"
+    fits_heads = embeds = True
     reuses_pixels = True
 
     def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:

@@ -40,6 +40,8 @@ class Modality(ABC):
     has_masks: ClassVar[bool] = False  # whether predictions are masks rather than one class per sample
     fixed_shape: ClassVar[bool] = True  # whether a network takes inputs of one shape only
     reuses_pixels: ClassVar[bool] = False  # whether `read` decodes images as the checks of a manifest do
+    fits_heads: ClassVar[bool] = False  # whether linear heads can be fitted to the features of samples
+    embeds: ClassVar[bool] = False  # whether a pretrained backbone makes those features; otherwise they are the inputs
     purpose: ClassVar[str] = ""  # "classifies images": for model cards
     example: ClassVar[str] = "images/"  # of inputs, in model cards
 
@@ -84,6 +86,10 @@ class Modality(ABC):
     @abstractmethod
     def check_backbone(self, name: str) -> None:
         """Refuse a backbone that does not exist, whatever the inputs."""
+
+    def trains_backbone(self, name: str) -> bool:
+        """Whether a backbone has weights to train."""
+        return True
 
     def check(self, settings: Settings, shape: Sequence[int], classes: int) -> None:  # noqa: B027 (optional)
         """Refuse settings that do not fit the inputs."""

@@ -16,7 +16,7 @@ from leco.data.views.features import unit_length
 from leco.data.views.sets import ViewSet, feature_views
 from leco.modalities.image import build_network
 from leco.modalities.modality import Modality, Normalise, register_modality
-from leco.models.backbones import check_backbone
+from leco.models.backbones import HEAD_ALONE, check_backbone
 from leco.models.network import AnyNetwork
 from leco.models.weights import Weights
 from leco.ontology.ontology import Ontology
@@ -33,6 +33,7 @@ class Vectors(Modality):
     inputs_are = "feature vectors"
     suffixes = SUFFIXES
     purpose = "classifies feature vectors"
+    fits_heads = True
     example = "vectors.npy"
 
     def read(self, manifest: Manifest, ontology: Ontology, side: int) -> Samples:
@@ -60,6 +61,10 @@ class Vectors(Modality):
     ) -> AnyNetwork:
         """Build a linear head, optionally with one hidden layer."""
         return build_network(backbone, shape, versions, weights)
+
+    def trains_backbone(self, name: str) -> bool:
+        """Only `mlp` has weights."""
+        return name not in HEAD_ALONE
 
     def check_backbone(self, name: str) -> None:
         """Refuse a name that does not exist."""

@@ -24,6 +24,19 @@ _Edge = Annotated[int, Field(ge=1, le=4_096)]
 _Statistics = tuple[float, ...]
 
 
+class Trial(BaseModel):
+    """A training that `auto` compared, and its scores at the newest version."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: _Name
+    method: _Name
+    validation: float | None
+    test: float | None
+    seconds: float
+    chosen: bool
+
+
 class Description(BaseModel):
     """The inputs, predictions and origin of a model."""
 
@@ -52,6 +65,7 @@ class Description(BaseModel):
     training: dict[str, Any] = {}  # the configuration of the stage
     modules: tuple[_Name, ...] = ()  # outside leco, which registered something that the model needs
     calibration: dict[str, Record] = {}  # by version
+    trials: tuple[Trial, ...] = Field((), max_length=100)  # that `auto` compared; the chosen one was trained again
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
