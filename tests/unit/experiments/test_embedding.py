@@ -18,6 +18,8 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from tests.commands import leco as command
+from tests.stores import make_stages, write_store
 from torch import Tensor, nn
 
 import leco
@@ -442,6 +444,26 @@ def test_the_processes_of_torchrun_share_the_images(bench, tmp_path):
     assert result.stdout.count("embedded 13 new images of 15") == 1
     assert len(bench.shards) == before + 2 + 2  # of 7 and of 6 images, 4 in a shard
     assert bench.new(lazily(paths)) == 0
+
+
+def test_lists_and_reports_of_a_store_do_not_mind_features(bench, tmp_path):
+    bench.new(lazily(write_images(tmp_path / "photos", range(3))))
+    runs = bench.store.stages.parent
+    bench.store.check()
+    assert "holds no runs" in command("runs", "list", runs).stderr
+    write_store(runs, make_stages([0], {"ce": 0.5}, cells=()))
+    for call in (["runs", "list", runs], ["runs", "prune", runs], ["report", runs, "-o", tmp_path / "report.md"]):
+        result = command(*call)
+        assert result.returncode == 0, result.stderr
+    assert bench.new(lazily(write_images(tmp_path / "photos", range(3)))) == 0
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "features").touch()
+    with pytest.raises(LecoError, match="features: is a file; choose another folder for runs"):
+        Store(tmp_path).check()
+    with pytest.raises(LecoError, match="features"):
+        Bench(Store(tmp_path)).new(lazily(write_images(tmp_path / "photos", range(3))))
 
 
 # Periods
