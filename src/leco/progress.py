@@ -58,7 +58,8 @@ def rate_bar(description: str, unit: str, *, shown: bool = True, every: float = 
     try:
         yield tick if shown else lambda _, __: None
     finally:
-        progress.stop()
+        if progress.tasks:
+            progress.stop()
 
 
 def visible(console: object) -> bool:

@@ -1,13 +1,21 @@
 """Measurements are repeatable, resumed where they stopped, and never touch the test split."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from tests.unit.planning.conftest import prepared
+from torch import nn
 
 from leco import LecoError
-from leco.planning import heads
+from leco.experiments.experiment import experiment
+from leco.experiments.machine import Machine
+from leco.experiments.train import periods_of
+from leco.planning import features, heads
 from leco.planning.heads import Head
 from leco.planning.plan import make_plan
+from leco.planning.prepare import load_context
 from leco.planning.strategies import Costs
 
 
@@ -74,3 +82,20 @@ def test_too_few_labels_are_refused(own):
     (own / "labels.csv").write_text("\n".join(kept) + "\n")
     with pytest.raises(LecoError, match="a learning curve needs at least 10"):
         prepared(own)
+
+
+def test_features_of_a_named_backbone_are_kept_in_the_store(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    network, seen = nn.Sequential(nn.Flatten(), nn.Linear(64, 12)), []
+    network.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    monkeypatch.setattr(features, "build_backbone", lambda *_, **__: network)
+    wanted = experiment("digits-leco", {"size": 60}, {})
+    periods = periods_of(wanted, Path(), tested=False)
+    first, again = (load_context(wanted, periods, tmp_path, Machine("cpu"), "resnet18") for _ in range(2))
+    assert sum(seen) == len(first.known.features) == 2 * 60 + 15
+    uncached = replace(first.reader.extractor, embedder=None)
+    plain = load_context(wanted, periods, tmp_path / "other", Machine("cpu"), uncached)
+    assert not (tmp_path / "other" / "features").exists()
+    assert torch.equal(first.known.features, again.known.features)
+    torch.testing.assert_close(first.known.features.abs(), plain.known.features.abs(), rtol=1e-3, atol=1e-3)
+    assert (first.folder.name, first.head.prior) == (plain.folder.name, plain.head.prior)
