@@ -404,7 +404,7 @@ def test_of_all_problems_the_first_is_the_one_that_is_raised(case, tmp_path):
     path.write_text(BAD_YAML[case][0])
     with pytest.raises(LecoError) as refused:
         load(path)
-    ontology, problems = load_all(path)
+    ontology, problems, _ = load_all(path)
     assert ontology is None
     assert problems[0] == str(refused.value)
 
@@ -415,10 +415,10 @@ def test_all_wrong_classes_are_found_and_none_that_follows_from_another(tmp_path
         V2 + "      a: {from: rod}\n      b: {from: bus}\n      c: {renamed: kar}\n      d: {form: car}\n      e: 3\n"
         "  - name: v3\n    classes:\n      f: {from: a}\n      g: {from: z}\n"
     )
-    _, problems = load_all(path)
+    _, problems, _ = load_all(path)
     assert [int(problem.split(":")[1]) for problem in problems] == [7, 9, 10, 11, 15]
     path.write_text(V2 + "      road:\n")
-    ontology, problems = load_all(path)
+    ontology, problems, _ = load_all(path)
     assert problems == []
     assert_same(ontology, load(path))
 
