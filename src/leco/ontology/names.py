@@ -91,13 +91,11 @@ def _misspellings(stems: Words) -> set[Words]:
 
     Names that have one of these in common differ in one letter at most, but not in the first one of a word.
     """
-    found = set()
+    found: set[Words] = set()
     for place, word in enumerate(stems):
         if len(word) >= _SHORTEST_MISSPELT and word.isalpha():
-            ends = [word[i:] for i in range(1, len(word) + 1)] + [word[i + 1 :] for i in range(1, len(word))]
-            starts = [word[:i] for i in range(1, len(word) + 1)] + [word[:i] for i in range(1, len(word))]
-            for start, end in zip(starts, ends, strict=True):
-                found.add((*stems[:place], f"{start}?{end}", *stems[place + 1 :]))
+            patterns = {f"{word[:i]}?{word[j:]}" for i in range(1, len(word) + 1) for j in (i, i + 1)}
+            found.update((*stems[:place], pattern, *stems[place + 1 :]) for pattern in patterns)
     return found
 
 
