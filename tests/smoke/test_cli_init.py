@@ -14,7 +14,7 @@ from leco.experiments.init import example
 def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     draw(tmp_path, *(f"v1/{c}/{n}.png" for c in ("cat", "dog") for n in range(3)))
     draw(tmp_path, *(f"v2/{c}/{n}.png" for c in ("cat", "dog-poodle") for n in range(5)), "v2/stray.png")
-    result = leco("init", "own", "--from-images", "v1/", "v2/", cwd=tmp_path)
+    result = leco("init", "own", "--strict", "--from-images", "v1/", "v2/", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for part in (
         "own: 16 images; labels: 6 of v1, 10 of v2",
@@ -22,6 +22,7 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
         "2 were moved there (1 in 5 of each class, seed 0)",
         "v1 -> v2, classes: 1 kept by name, 0 inferred, 1 open",
         "dog-poodle: brand-new, or {from: dog}?",
+        "complete own/ontology.yaml, then run:",
         "leco check own/experiment.yaml",
     ):
         assert part in result.stdout
@@ -29,6 +30,28 @@ def test_data_become_a_project_and_what_is_open_is_said(tmp_path):
     assert found.returncode == 2  # dogs have no future yet
     (problem,) = json.loads(found.stdout)["problems"]
     assert (problem["about"], problem["count"]) == ("manifest", 3)
+
+
+def test_guessed_origins_are_listed_and_repeated_until_they_are_checked(tmp_path):
+    draw(tmp_path, *(f"v1/{c}/{n}.png" for c in ("cat", "dog", "side_walk") for n in range(3)))
+    draw(tmp_path, *(f"v2/{c}/{n}.png" for c in ("cat", "dog-poodle", "husky dog", "Sidewalk") for n in range(10)))
+    result = leco("init", "own", "--from-images", "v1", "v2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    for part in (
+        "v1 -> v2, classes: 1 kept by name, 0 inferred, 3 guessed, 0 open",
+        "guessed from the names (3 of 3): Sidewalk renamed from side_walk, dog-poodle from dog, husky dog from dog\n",
+        "\ncheck own/ontology.yaml, then run:",
+    ):
+        assert part in result.stdout
+    checked = leco("check", "own/experiment.yaml", "--no-timing", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert (
+        "warning: own/ontology.yaml: 3 origins were guessed by leco init: Sidewalk from side_walk, "
+        "dog-poodle from dog, husky dog from dog; remove `guessed: true` once you have checked them\n"
+    ) in checked.stdout
+    file = tmp_path / "own" / "ontology.yaml"
+    file.write_text(file.read_text().replace(", guessed: true", ""))
+    assert "guessed" not in leco("check", "own/experiment.yaml", "--no-timing", cwd=tmp_path).stdout
 
 
 def test_a_history_may_begin_with_one_version(tmp_path):
@@ -60,6 +83,7 @@ BAD = {
     "two kinds": (["init", "own", "a", "b", "--from-csv", "--from-coco"], "give exactly one of"),
     "wrong option": (["init", "own", "v1", "v1", "--from-images", "--images", "v1"], "--images is only for files"),
     "wrong column": (["init", "own", "a", "b", "--from-coco", "--label-column", "x"], "are only for --from-csv"),
+    "strict example": (["init", "own", "--strict"], "--strict is only for your own data"),
     "no images": (["init", "own", "a", "b", "--from-coco", "--images", "x"], "x: no such folder"),
     "the same twice": (
         ["init", "own", "v1", "./v1", "--from-images"],

@@ -14,6 +14,7 @@ from PIL import Image
 from leco import Ontology
 from leco.data.masks import MaskClasses, count_masks, pair_masks
 from leco.ontology.draw import to_html, to_svg
+from leco.ontology.guess import guess
 from leco.ontology.inference import infer, parents
 from leco.ontology.lint import remarks
 
@@ -103,6 +104,20 @@ def test_the_command_line_takes_a_real_ontology(build, data_root, tmp_path):
         command = [sys.executable, "-m", "leco", "ontology", arguments[0], "o.yaml", *arguments[1:]]
         assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
     assert (tmp_path / "o.svg").stat().st_size < (tmp_path / "o.html").stat().st_size
+
+
+@pytest.mark.parametrize("build", REAL, ids=lambda build: build.__name__)
+def test_origins_guessed_from_real_names_are_right(build, data_root):
+    ontology, wrong, number = build(data_root), {}, 0
+    for step in ontology.steps:
+        versions = {version.name: version.handles for version in (step.old, step.new)}
+        (guessed,) = guess("n", versions, {}).steps
+        for name, origin in guessed.guessed.items():
+            number += 1
+            if [step.old.handles[i] for i in step.origins(step.new.index(name))] != list(origin.values()):
+                wrong[name] = origin
+    assert wrong == ({"ego vehicle": {"from": "vehicle"}} if build is cityscapes else {})
+    assert number >= {inaturalist: 800, mapillary: 8}.get(build, 0)
 
 
 def test_satyrium_is_a_butterfly_and_an_orchid(data_root):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from leco.ontology.guess import GuessedStep
 
 _MOST = 20  # classes listed; the file has all
+_HOW = {"from": "from", "renamed": "renamed from"}
 
 
 def init(
@@ -45,6 +46,7 @@ def init(
     ] = None,
     path_column: Annotated[str | None, typer.Option(help="Column or key of the image paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column or key of the labels.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Guess no origins of classes from their names.")] = False,
 ) -> None:
     """Write ontology.yaml, labels.csv and experiment.yaml into DIR: an example, or a project with your own data.
 
@@ -52,7 +54,8 @@ def init(
 
     leco init DIR --from-images photos/v1 photos/v2
 
-    Images stay where they are. The history of the classes is guessed where that is safe; the rest is listed for you.
+    Images stay where they are. The history of the classes is guessed where that is safe, and marked as such for
+    `leco check`; the rest is listed for you.
     """
     from leco.data.importers.importer import Options
     from leco.experiments.init import example, from_data
@@ -71,8 +74,11 @@ def init(
         raise LecoError(f"{images}: no such folder")
     if (path_column or label_column) and (not kinds or kinds[0] in ("images", "coco")):
         raise LecoError("--path-column and --label-column are only for --from-csv, --from-label-studio and --from-hf")
+    if strict and not kinds:
+        raise LecoError("--strict is only for your own data: the example has no origins to guess")
     if kinds:
-        made = from_data(folder, kinds[0], sources or [], Options(folder, images, path_column, label_column))
+        options = Options(folder, images, path_column, label_column)
+        made = from_data(folder, kinds[0], sources or [], options, strict=strict)
     else:
         made = example(folder)
     _print_project(folder, made)
@@ -105,8 +111,13 @@ def _print_project(folder: Path, made: "Project") -> None:
 def _print_step(step: "GuessedStep") -> None:
     from leco.ontology.guess import suggestion
 
-    kept, inferred = f"{len(step.kept):,} kept by name", f"{len(step.inferred):,} inferred"
-    typer.echo(f"\n{step.old} -> {step.new}, classes: {kept}, {inferred}, {len(step.open):,} open")
+    counts = {"kept by name": step.kept, "inferred": step.inferred, "guessed": step.guessed, "open": step.open}
+    listed = ", ".join(f"{len(names):,} {what}" for what, names in counts.items() if names or what != "guessed")
+    typer.echo(f"\n{step.old} -> {step.new}, classes: {listed}")
+    if step.guessed:
+        names = [f"{name} {_HOW[how]} {old}" for name, origin in step.guessed.items() for how, old in origin.items()]
+        share = f"{len(names):,} of {len(names) + len(step.inferred) + len(step.open):,}"
+        typer.echo(f"guessed from the names ({share}): {', '.join(and_more(names, _MOST))}")
     _list("", {name: f"{how} (inferred)" for name, how in step.inferred.items()})
     _list("", {name: f"kept by name, but {how}" for name, how in step.doubtful.items()})
     _list(f"not in {step.old}; add their origins:", {n: suggestion(n, r) for n, r in step.open.items()})

@@ -71,10 +71,13 @@ class Checked:
 def check_dataset(data: "ManifestDataset", most: int | None = LOOKED_INTO) -> Checked:
     """Check the ontology, the manifest, its files and its labels; decode at most `most` images."""
     found = Checked(data.path)
-    try:
-        found.ontology = data.ontology
-    except LecoError as error:
-        found.add(found.problems, "ontology", str(error))
+    if data.ontology_path is not None:
+        check_ontology(found, data.ontology_path)
+    else:
+        try:
+            found.ontology = data.ontology
+        except LecoError as error:
+            found.add(found.problems, "ontology", str(error))
     try:
         table = data.table
     except LecoError as error:
@@ -87,9 +90,14 @@ def check_dataset(data: "ManifestDataset", most: int | None = LOOKED_INTO) -> Ch
 
 
 def check_ontology(found: Checked, path: Path) -> None:
-    """Read the ontology, and list all problems with it."""
-    found.ontology, wrong = load_all(path)
+    """Read the ontology, and list all problems with it and the origins that nobody has checked."""
+    found.ontology, wrong, guessed = load_all(path)
     found.add(found.problems, "ontology", *wrong)
+    if guessed:
+        number = plural(len(guessed), "origin was", "origins were")
+        listed = ", ".join(and_more(guessed, _SHOWN))
+        remedy = f"remove `guessed: true` once you have checked {'it' if len(guessed) == 1 else 'them'}"
+        found.add(found.warnings, "ontology", f"{path}: {number} guessed by leco init: {listed}; {remedy}")
 
 
 def check_manifest(

@@ -4,6 +4,7 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +191,11 @@ class ManifestDataset(Dataset):
     def ontology(self) -> Ontology:
         """The versions, and how their classes evolved."""
         return as_ontology(self._ontology)
+
+    @property
+    def ontology_path(self) -> Path | None:
+        """The file of the ontology, or None if it is in memory."""
+        return Path(self._ontology) if isinstance(self._ontology, str | PathLike) else None
 
     @cached_property
     def table(self) -> Table:

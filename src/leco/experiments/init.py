@@ -27,10 +27,16 @@ READERS: dict[str, Reader] = {
     "hf": hugging_face.read_hugging_face,
 }
 LEFT_OUT = "left-out.txt"
-_GUESSED = """\
+_STRICT = """\
 # How the classes evolved, oldest version first (docs/reference/ontology.md). This is a guess by `leco init`: classes
 # with the same name in both versions are kept; those marked as inferred follow from images labelled in both versions,
 # except test images. Fill in the rest.
+"""
+_GUESSED = """\
+# How the classes evolved, oldest version first (docs/reference/ontology.md). Classes with the same name in both
+# versions are kept. Origins with `guessed: true` were guessed by `leco init` from the names or, where marked as
+# inferred, from images labelled in both versions, except test images. Check them, and remove `guessed: true`; until
+# then, `leco check` lists them. Fill in the rest.
 """
 _EXPERIMENT = """\
 # Checked by `leco check` and trained by `leco run` (all settings: docs/reference/settings.md).
@@ -67,14 +73,14 @@ def example(folder: Path) -> Project:
     return Project(source, 0, ())
 
 
-def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options) -> Project:
-    """Write a project from data that the reader `kind` of `READERS` imports."""
+def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options, *, strict: bool = False) -> Project:
+    """Write a project from data that the reader `kind` of `READERS` imports; if `strict`, guess nothing from names."""
     with _new_folder(folder):
         source, moved = add_test_split(clean(READERS[kind](paths, options)))
         name = folder.resolve().name
         name = "ontology" if name_problem(name) else name
-        guessed = guess(name, source.classes(), _labelled_twice(source))
-        write_text(folder / "ontology.yaml", _GUESSED + guessed.to_yaml())
+        guessed = guess(name, source.classes(), _labelled_twice(source), strict=strict)
+        write_text(folder / "ontology.yaml", (_STRICT if strict else _GUESSED) + guessed.to_yaml())
         _write_rest(folder, source, side=64, model="resnet18", steps=1_000, batch=128)
     return Project(source, moved, guessed.steps)
 

@@ -10,7 +10,7 @@ from leco import strict_yaml
 from leco.errors import LecoError, TextError
 from leco.io import from_json, read_text, write_text
 from leco.ontology.ontology import Ontology
-from leco.ontology.schema import SchemaError, parse, spell
+from leco.ontology.schema import SchemaError, guessed_origins, parse, spell
 from leco.ontology.transition import Transition
 from leco.ontology.version import NO_LABEL, Version
 from leco.strict_yaml import Place
@@ -30,22 +30,25 @@ def load(path: Path) -> Ontology:
         raise LecoError(_locate(path, kind, text, error)) from None
 
 
-def load_all(path: Path) -> tuple[Ontology | None, list[str]]:
-    """Return an ontology, or all of its problems: after a wrong class, parsing continues as if it were brand-new."""
+def load_all(path: Path) -> tuple[Ontology | None, list[str], list[str]]:
+    """Return an ontology, or None and all of its problems; and the origins that are marked as guessed.
+
+    After a wrong class, parsing continues as if it were brand-new.
+    """
     try:
         kind, text, content = _read(path)
     except LecoError as error:
-        return None, [str(error)]
+        return None, [str(error)], []
     problems: list[str] = []
     while len(problems) < _MOST_PROBLEMS:
         try:
             ontology = parse(content)
-            return (None if problems else ontology), problems
+            return (None if problems else ontology), problems, guessed_origins(content)
         except SchemaError as error:
             problems.append(_locate(path, kind, text, error))
             if not _make_brand_new(content, error.path):
                 break
-    return None, problems
+    return None, problems, []
 
 
 def _read(path: Path) -> tuple[str, str, Any]:
@@ -144,6 +147,8 @@ def flow(value: Any) -> str:
         return "{" + ", ".join(f"{word(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(flow(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return word(value) if isinstance(value, str) else repr(value)
 
 

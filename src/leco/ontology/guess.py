@@ -1,14 +1,14 @@
-"""Guess an ontology: classes with equal names are kept, samples labelled twice decide others, a person the rest."""
+"""Guess an ontology: samples labelled twice, and names beyond doubt, decide; the rest is left to a person."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from leco.errors import closest
 from leco.ontology.files import flow, to_yaml, word
 from leco.ontology.inference import MIN_SHARE, CoLabels, Parent, parents
+from leco.ontology.names import letters, origins_by_name, words
 
 _MOST_SUGGESTIONS = 500  # classes with suggestions: each is compared to all old ones
 _SHORTEST = 3  # letters that related names have in common
@@ -24,6 +24,7 @@ class GuessedStep:
     new: str
     kept: tuple[str, ...]
     inferred: dict[str, str]  # new class -> the evidence
+    guessed: dict[str, dict[str, str]]  # new class -> {"from": old class} or {"renamed": …}, by its name
     doubtful: dict[str, str]  # kept class that samples labelled twice contradict -> the evidence
     open: dict[str, list[str]]  # class without an origin -> old classes it may come from
     orphans: tuple[str, ...]  # old classes that nothing comes from
@@ -47,51 +48,62 @@ class Guess:
         return [_comment(step, name) for name in classes]
 
 
-def guess(name: str, versions: Mapping[str, Sequence[str]], pairs: Pairs) -> Guess:
+def guess(name: str, versions: Mapping[str, Sequence[str]], pairs: Pairs, *, strict: bool = False) -> Guess:
     """Guess the origins of the classes of each version, oldest first, in the previous one.
 
     A class whose name is in both is kept. If enough samples were labelled in both, a new class comes from its majority
-    parent or, failing that, from all its parents in the measured shares. Nothing else is assumed: similar names are
-    only suggested.
+    parent or, failing that, from all its parents in the measured shares. Otherwise it comes from the old class that
+    its name leaves no doubt about (`origins_by_name`). Both are marked with `guessed: true`. Names that are merely
+    similar are suggested. If `strict`, names decide nothing, and nothing is marked.
     """
-    names = list(versions)
-    content: list[dict[str, Any]] = [{"name": names[0], "classes": list(versions[names[0]])}]
+    order = list(versions)
+    content: list[dict[str, Any]] = [{"name": order[0], "classes": list(versions[order[0]])}]
     steps = []
-    for old, new in pairwise(names):
+    for old, new in pairwise(order):
         both = list(pairs.get((old, new), ()))
-        step, classes = _step(old, new, versions, CoLabels.count(both) if both else None)
+        step, origins = _step(old, new, versions, CoLabels.count(both) if both else None, names=not strict)
+        mark = {} if strict else {"guessed": True}
+        classes = {c: origins[c] | mark if c in origins else None for c in versions[new]}
         content.append({"name": new, "classes": classes})
         steps.append(step)
     return Guess({"name": name, "versions": content}, tuple(steps))
 
 
 def _step(
-    old: str, new: str, versions: Mapping[str, Sequence[str]], colabels: CoLabels | None
-) -> tuple[GuessedStep, dict[str, Any]]:
+    old: str, new: str, versions: Mapping[str, Sequence[str]], colabels: CoLabels | None, *, names: bool
+) -> tuple[GuessedStep, dict[str, dict[str, Any]]]:
+    """Return how the classes were guessed, and the origins of those that are in neither `kept` nor `open`."""
     before = set(versions[old])
     seen = {found.new: found for found in parents(colabels)} if colabels else {}
-    step = GuessedStep(old, new, tuple(c for c in versions[new] if c in before), {}, {}, {}, ())
-    classes: dict[str, Any] = {}
+    step = GuessedStep(old, new, tuple(c for c in versions[new] if c in before), {}, {}, {}, {}, ())
+    origins: dict[str, dict[str, Any]] = {}
     used = set(step.kept)
-    for name in versions[new]:
+    for name in step.kept:
         found = seen.get(name)
-        classes[name] = None
-        if name in before:
-            if found is not None and found.status == "decided" and found.parent != name:
-                step.doubtful[name] = (
-                    f"{found.agreeing:,} of {found.count:,} samples labelled in both were {found.parent}"
-                )
-        elif found is not None and colabels is not None and found.status in ("decided", "mixed"):
+        if found is not None and found.status == "decided" and found.parent != name:
+            step.doubtful[name] = f"{found.agreeing:,} of {found.count:,} samples labelled in both were {found.parent}"
+    rest = [name for name in versions[new] if name not in before]
+    for name in rest:
+        found = seen.get(name)
+        if found is not None and colabels is not None and found.status in ("decided", "mixed"):
             origin = found.parent if found.status == "decided" else _shares(colabels, name)
-            classes[name] = {"from": origin}
+            origins[name] = {"from": origin}
             used.update([origin] if isinstance(origin, str) else origin)
             step.inferred[name] = _how(found, origin)
-        else:
+    rest = [name for name in rest if name not in origins]
+    if names:
+        for name, by_name in origins_by_name(versions[old], rest, step.kept, used).items():
+            found, (parent,) = seen.get(name), by_name.values()
+            if found is None or found.parent in (None, parent):  # samples too few to decide must not disagree
+                step.guessed[name] = origins[name] = by_name
+                used.add(parent)
+    for name in rest:
+        if name not in origins:
+            found = seen.get(name)
             seen_as = [found.parent] if found is not None and found.parent else []
             similar = related(name, versions[old]) if len(step.open) < _MOST_SUGGESTIONS else []
             step.open[name] = list(dict.fromkeys(seen_as + similar))
-    orphans = tuple(c for c in versions[old] if c not in used)
-    return GuessedStep(old, new, step.kept, step.inferred, step.doubtful, step.open, orphans), classes
+    return replace(step, orphans=tuple(c for c in versions[old] if c not in used)), origins
 
 
 def _shares(colabels: CoLabels, name: str) -> dict[str, float]:
@@ -124,7 +136,7 @@ def suggestion(name: str, relatives: Sequence[str]) -> str:
     >>> suggestion("dog-poodle", ["dog"])
     'brand-new, or {from: dog}?'
     """
-    suggested = [flow({"renamed" if _letters(r) == _letters(name) else "from": r}) for r in relatives]
+    suggested = [flow({"renamed" if letters(r) == letters(name) else "from": r}) for r in relatives]
     return f"brand-new, or {', '.join(suggested)}?" if suggested else "brand-new, or {from: …}?"
 
 
@@ -146,23 +158,15 @@ def related(name: str, candidates: Sequence[str], most: int = 3) -> list[str]:
     >>> related("side_walk", ["road", "Sidewalk"])
     ['Sidewalk']
     """
-    mine, words = _letters(name), set(_words(name))
+    mine, own_words = letters(name), set(words(name))
     found = []
     for candidate in candidates:
-        letters = _letters(candidate)
-        shared = [w for w in words.intersection(_words(candidate)) if len(w) >= _SHORTEST]
-        inside = min(len(letters), len(mine)) >= _SHORTEST and (letters in mine or mine in letters)
+        its = letters(candidate)
+        shared = [w for w in own_words.intersection(words(candidate)) if len(w) >= _SHORTEST]
+        inside = min(len(its), len(mine)) >= _SHORTEST and (its in mine or mine in its)
         if shared or inside:
-            found.append((letters != mine, not inside, abs(len(letters) - len(mine)), candidate))
+            found.append((its != mine, not inside, abs(len(its) - len(mine)), candidate))
     if found:
         return [candidate for *_, candidate in sorted(found)[:most]]
     close = closest(name, list(candidates), 0.6)
     return [close] if close else []
-
-
-def _words(name: str) -> list[str]:
-    return re.findall(r"[^\W_]+", name.casefold())
-
-
-def _letters(name: str) -> str:
-    return "".join(_words(name))

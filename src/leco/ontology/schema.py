@@ -133,12 +133,14 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
     if spec is None:
         content: dict[Any, Any] = {}
     else:
-        content = _mapping(spec, path, f"class {key!r}", {"from", "renamed", "name", "id"})
+        content = _mapping(spec, path, f"class {key!r}", {"from", "renamed", "guessed", "name", "id"})
     for word in ("from", "renamed"):
         if word in content and before is None:
             raise SchemaError((*path, word), f"{key!r} cannot have `{word}`: {draft.name} is the first version")
     if "from" in content and "renamed" in content:
         raise SchemaError(path, f"{key!r} has both `from` and `renamed`; give one of them")
+    if "guessed" in content:
+        _check_mark(key, content, (*path, "guessed"))
 
     same = before.lookup.get(key, NO_LABEL) if before else NO_LABEL  # the previous class of this name or id
     if "renamed" in content:
@@ -176,6 +178,36 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
     draft.keys.append(key)
     draft.classes.append(name)
     draft.ids.append(id_)
+
+
+def _check_mark(key: str, content: dict[Any, Any], path: Place) -> None:
+    """Check `guessed: true`, the mark of an origin that nobody has checked; it does not change what the file means."""
+    if not _is_true(content["guessed"]):
+        problem = f"`guessed` of {key!r} must be true, not {_show(content['guessed'])}"
+        raise SchemaError(path, f"{problem}; remove it once the origin is checked")
+    if "from" not in content and "renamed" not in content:
+        raise SchemaError(path, f"{key!r} has `guessed`, but no origin; remove it, or add `from` or `renamed`")
+
+
+def _is_true(value: object) -> bool:
+    return value is True or (isinstance(value, Plain) and value.text.lower() == "true")
+
+
+def guessed_origins(data: Any) -> list[str]:
+    """Return the origins that are marked as guessed in the content of a valid ontology file, such as "husky from dog".
+
+    >>> classes = {"cat": None, "husky": {"from": "dog", "guessed": True}}
+    >>> guessed_origins({"versions": [{"name": "v1", "classes": ["cat", "dog"]}, {"name": "v2", "classes": classes}]})
+    ['husky from dog']
+    """
+    found = []
+    for version in data["versions"]:
+        classes = version["classes"]
+        for key, spec in classes.items() if isinstance(classes, dict) else ():
+            if spec and "guessed" in spec:
+                origin = spec.get("from", spec.get("renamed"))
+                found.append(f"{key} from {origin if isinstance(origin, str) else ' and '.join(origin) or 'nothing'}")
+    return found
 
 
 def _parents(draft: _Draft, key: str, spec: object, path: Place) -> dict[int, float]:

@@ -1,6 +1,7 @@
 """`check` finds all problems with an experiment before anything is trained."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests.pictures import draw
 from tests.trainings import train_file
 
+from leco import Dataset
 from leco.data.manifest import decode as contents
 from leco.data.masks import read_mask
 from leco.experiments.check import check, planned
@@ -53,6 +55,26 @@ def test_the_example_has_no_problems_and_what_it_trains_is_known(folder):
         *[(40, 10, 40)] * 2,
     ]
     assert all(row["images"] == 200 * 32 for row in planned(found))
+
+
+def test_guessed_origins_are_one_warning_until_the_marks_are_removed(folder):
+    file = folder / "ontology.yaml"
+    text = file.read_text()
+    file.write_text(re.sub(r"\{((?:from|renamed): \w+)\}", r"{\1, guessed: true}", text))
+    found = look(folder)
+    (warning,) = found.warnings
+    assert warning.about == "ontology"
+    assert (
+        "3 origins were guessed by leco init: circle from round, ring from round, square from box; " in warning.message
+    )
+    assert warning.message.endswith("; remove `guessed: true` once you have checked them")
+    assert found.ok
+    (same,) = Dataset.from_manifest(folder / "labels.csv", file).check().warnings
+    assert same == warning
+    guessed = found.plan.stages
+    file.write_text(text)
+    assert look(folder).warnings == []
+    assert look(folder).plan.stages == guessed
 
 
 def test_problems_of_all_three_files_are_found_at_once(folder):

@@ -41,7 +41,9 @@ def test_images_stay_where_they_are_and_the_experiment_says_where(tmp_path):
     draw(tmp_path, *names)
     before = sorted(tmp_path.rglob("*"))
     folder = tmp_path / "new" / "project"
-    made = from_data(folder, "images", [tmp_path / "photos" / "v1", tmp_path / "photos" / "v2"], Options(folder))
+    made = from_data(
+        folder, "images", [tmp_path / "photos" / "v1", tmp_path / "photos" / "v2"], Options(folder), strict=True
+    )
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert [path for path in sorted(tmp_path.rglob("*")) if folder.parent not in (path, *path.parents)] == before
     assert made.moved == 6
@@ -57,6 +59,19 @@ def test_images_stay_where_they_are_and_the_experiment_says_where(tmp_path):
     assert wanted.data.root == tmp_path / "photos"
     assert manifest.inputs[0] == "v1/cat/0.png"
     assert manifest.counts(ontology.newest) == {"train": [8, 8, 8], "val": [0, 0, 0], "test": [2, 2, 2]}
+
+
+def test_origins_that_names_leave_no_doubt_about_need_not_be_written(tmp_path):
+    draw(tmp_path, *(f"v1/{c}/{n}.png" for c in ("cat", "dog") for n in range(3)))
+    draw(tmp_path, *(f"v2/{c}/{n}.png" for c in ("cat", "dog-poodle", "husky dog") for n in range(10)))
+    folder = tmp_path / "project"
+    made = from_data(folder, "images", [tmp_path / "v1", tmp_path / "v2"], Options(folder))
+    (step,) = made.steps
+    assert step.guessed == {"dog-poodle": {"from": "dog"}, "husky dog": {"from": "dog"}}
+    assert (step.open, step.orphans) == ({}, ())
+    _, ontology, manifest = read(folder)
+    assert ontology.translate(["husky dog"], "v2", "v1") == ["dog"]
+    assert len(manifest) == 36
 
 
 def test_images_labelled_in_both_versions_show_which_class_came_from_which(tmp_path):

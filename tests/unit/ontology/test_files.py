@@ -105,6 +105,16 @@ BAD_YAML = {
     "a share in other digits": (V2 + "      a: {from: {road: ٠.٥, bus: 0.5}}\n", r":7: .*not '٠.٥'"),
     "the same parent twice": (V2 + "      a: {from: [road, road]}\n", r":7: .*duplicate parent 'road' of 'a'"),
     "renamed and from": (V2 + "      a: {from: road, renamed: bus}\n", r":7: .*both `from` and `renamed`"),
+    "a guess that is no mark": (
+        V2 + "      a: {from: road, guessed: maybe}\n",
+        r":7: .*`guessed` of 'a' must be true, not 'maybe'; remove it once the origin is checked",
+    ),
+    "a guess that is false": (V2 + "      a: {from: road, guessed: no}\n", r":7: .*must be true, not a boolean no; "),
+    "a guess without an origin": (
+        V2 + "      a: {guessed: true}\n",
+        r":7: .*'a' has `guessed`, but no origin; remove it, or add `from` or `renamed`",
+    ),
+    "a guess of a kept class": (V2 + "      road: {guessed: true}\n", r":7: .*'road' has `guessed`, but no origin"),
     "renamed twice": (
         V2 + "      a: {renamed: car}\n      b: {renamed: car}\n",
         r":8: .*'a' and 'b' have the same id 'car'",
@@ -404,7 +414,7 @@ def test_of_all_problems_the_first_is_the_one_that_is_raised(case, tmp_path):
     path.write_text(BAD_YAML[case][0])
     with pytest.raises(LecoError) as refused:
         load(path)
-    ontology, problems = load_all(path)
+    ontology, problems, _ = load_all(path)
     assert ontology is None
     assert problems[0] == str(refused.value)
 
@@ -415,12 +425,32 @@ def test_all_wrong_classes_are_found_and_none_that_follows_from_another(tmp_path
         V2 + "      a: {from: rod}\n      b: {from: bus}\n      c: {renamed: kar}\n      d: {form: car}\n      e: 3\n"
         "  - name: v3\n    classes:\n      f: {from: a}\n      g: {from: z}\n"
     )
-    _, problems = load_all(path)
+    _, problems, _ = load_all(path)
     assert [int(problem.split(":")[1]) for problem in problems] == [7, 9, 10, 11, 15]
     path.write_text(V2 + "      road:\n")
-    ontology, problems = load_all(path)
+    ontology, problems, _ = load_all(path)
     assert problems == []
     assert_same(ontology, load(path))
+
+
+def test_origins_marked_as_guessed_are_listed_and_change_nothing_else(tmp_path):
+    marked = V2 + "      lane: {from: road, guessed: true}\n      automobile: {renamed: car, guessed: True}\n"
+    marked += "      mixed: {from: {road: 0.5, bus: 0.5}, guessed: true}\n      bus:\n"
+    path = tmp_path / "o.yaml"
+    path.write_text(marked)
+    ontology, problems, guessed = load_all(path)
+    assert problems == []
+    assert guessed == ["lane from road", "automobile from car", "mixed from road and bus"]
+    path.write_text(marked.replace(", guessed: true", "").replace(", guessed: True", ""))
+    assert_same(ontology, load(path))
+    for ending in ("yaml", "json"):  # whoever writes an ontology has decided
+        ontology.save(tmp_path / f"written.{ending}")
+        assert "guessed" not in (tmp_path / f"written.{ending}").read_text()
+    content = {"from": "road", "guessed": True}
+    versions = [{"name": "v1", "classes": ["road"]}, {"name": "v2", "classes": {"lane": content}}]
+    path = tmp_path / "o.json"
+    path.write_text(json.dumps({"versions": versions}))
+    assert load_all(path)[2] == ["lane from road"]
 
 
 def _reloaded(ontology: Ontology, path: Path) -> Ontology:
