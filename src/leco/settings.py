@@ -179,6 +179,10 @@ class ViewSettings(Part):
     """Smallest share of an image's area that a random crop shows, for pretrained networks; 0 shifts and distorts images
     as on CIFAR."""
 
+    size: Annotated[int, Field(ge=0, le=2_048)] = 0
+    """Side of random crops in pixels; 0 is that of the images. Smaller crops are faster, and objects in them appear as
+    large as in whole images, since a crop is enlarged."""
+
 
 class LossSettings(Part):
     """The loss of the newest labels."""

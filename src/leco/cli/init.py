@@ -10,6 +10,7 @@ from leco.errors import LecoError, and_more
 
 if TYPE_CHECKING:
     from leco.experiments.init import Project
+    from leco.models.weights import Weights
     from leco.ontology.guess import GuessedStep
 
 _MOST = 20  # classes listed; the file has all
@@ -100,12 +101,22 @@ def _print_project(folder: Path, made: "Project") -> None:
         typer.echo(f"{folder / LEFT_OUT} lists everything that was left out")
     if note := split_note(made):
         typer.echo(note)
+    if made.steps:
+        typer.echo(_weights(made.weights))
     for step in made.steps:
         _print_step(step)
     unclear = any(step.open or step.orphans for step in made.steps)
     typer.echo(f"\n{'complete' if unclear else 'check'} {folder / 'ontology.yaml'}, then run:")
     for verb in ("check", "run"):
         typer.echo(f"  leco {verb} {folder / 'experiment.yaml'}")
+
+
+def _weights(found: "Weights | None") -> str:
+    from leco.models.weights import HOW_TO_GET
+
+    if found is not None:
+        return f"training starts from {found.backbone} with the weights of {found.source}"
+    return f"training starts from random weights, since no pretrained ones are on this machine; {HOW_TO_GET}"
 
 
 def _print_step(step: "GuessedStep") -> None:

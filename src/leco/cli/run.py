@@ -24,7 +24,8 @@ def run(
         str | None,
         typer.Option(
             help="A loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its refinement (filter or "
-            "cond), such as ce, lpl or joint+pl; lpl+st-hard/cond by default.",
+            "cond), such as ce, lpl or joint+pl; lpl+st-hard/cond by default. For own data the default is auto, which "
+            "tries several and keeps what is best on validation.",
             show_default=False,
         ),
     ] = None,
@@ -35,6 +36,13 @@ def run(
         str | None, typer.Option(help="label-new (default), relabel-old or all-fine.", show_default=False)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="0 by default.", show_default=False)] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="For auto: a duration such as 30m; the number of steps follows from measured speed.",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(help="paper (default), or small: scaled down for two CPU cores.", show_default=False),
@@ -81,13 +89,13 @@ def run(
         raise LecoError(f"--runs {runs_folder}: is an address, which only `leco grid` can use; pass a folder")
     changes: dict[str, Any] = {
         **{"method": method, "strategy": strategy, "annotation": annotation, "seed": seed, "budget": budget},
-        **{"size": size, "head_start": head_start or None, "transition": transition, "start": start},
+        **{"time": time, "size": size, "head_start": head_start or None, "transition": transition, "start": start},
     }
     for name in log or ():
         LOGGERS[name]  # raises if it is unknown
     wanted = experiment(source, changes, pairs(settings or []))
     store = Store(local_path(runs_folder))
-    ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle)
+    ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle, device=device)
     if leads():
         _print_plan(wanted, ready)
     if dry_run:
@@ -123,17 +131,23 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     typer.echo(f"{periods.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
     scaled_down = "small budget, scaled down: " if wanted.budget == "small" else ""
     batches, network = training.batches, training.network
-    typer.echo(f"{scaled_down}{network.backbone}, {batches.steps:,} steps of {batches.size} samples per stage")
+    names = {stage: label for label, stage in stages.trials.items()}
+    training_steps = max(stage.training.batches.steps for stage in stages.stages)
+    if training_steps > 1:
+        typer.echo(f"{scaled_down}{network.backbone}, {training_steps:,} steps of {batches.size} samples per training")
     if wanted.data is not None and periods.modality.name == "classification" and wanted.start is None:
         typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.weights)}")
     last = stages.periods[-1][0]
-    if str(last.method) != wanted.method:
+    if not stages.trials and str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: no history to pseudo-label")
     to_do = ready.to_do
     for stage in stages.stages:
-        typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {stage}")
-    steps = batches.steps * len(to_do)
-    typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {steps * batches.size:,} samples")
+        name = f"{names[stage]} ({stage})" if stage in names else str(stage)
+        typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {name}")
+    steps = sum(stage.training.batches.steps for stage in to_do)
+    samples = sum(stage.training.batches.steps * stage.training.batches.size for stage in to_do)
+    again = "; the chosen one is then trained on all labels" if stages.trials and periods.refits else ""
+    typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {samples:,} samples{again}")
 
 
 def _weights(backbone: str, wanted: str) -> str:
@@ -156,8 +170,40 @@ def _say(problem: str) -> None:
     typer.echo(problem, err=True)
 
 
+def _print_trials(ready: "Run") -> None:
+    """Print what was tried and chosen, and its gain over new labels alone."""
+    from leco.experiments.auto import decide
+    from leco.experiments.stages import NEW_ALONE, REGRESSION
+
+    store, metric, chosen = ready.store, ready.periods.modality.metric, decide(ready.plan, ready.store)
+    final, _ = ready.final
+    stages = dict(ready.plan.trials)
+    if final not in stages.values():
+        stages["the chosen one, trained on all labels"] = final
+    rows, scores = [], {}
+    for label, stage in stages.items():
+        result = store.require(stage.fingerprint)
+        found = [result[part] or {} for part in ("validation", "test")]
+        values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in found]
+        older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in found[1].items() if name != stage.version)
+        took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
+        rows.append([f"{label}{' *' * (label == chosen)}", *values, older or "-", took])
+        scores[label] = result["validation_score"]
+    print_table(["trained", "val", "test", "at older", "time"], rows, right=(1, 2, 4))
+    meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
+    typer.echo(f"val, test: {meaning} in % at {final.version}; *: chosen on val, up to its standard error")
+    alone = next((label for label in (NEW_ALONE, REGRESSION) if label in scores), None)
+    if alone and chosen != alone and None not in (scores[chosen], scores[alone]):
+        typer.echo(f"{chosen}: {100 * (scores[chosen] - scores[alone]):+.1f} points on val against {alone}")
+    typer.echo(f"stored in {store.stages}")
+
+
 def _print_results(ready: "Run") -> None:
     from leco.experiments.stages import choose
+
+    if ready.plan.trials:
+        _print_trials(ready)
+        return
 
     stages, store, metric = ready.plan, ready.store, ready.periods.modality.metric
     chosen = {choose(candidates, store) for candidates in stages.periods}

@@ -3,6 +3,7 @@
 import html
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from leco.dataset.check import Checked
 
 Counts = dict[str, dict[str, int]]  # labels by version and split
-IMAGE_SIZE = 64
 
 
 class Dataset(ABC):
@@ -50,13 +50,14 @@ class Dataset(ABC):
         ontology: "Ontology | str | Path",
         *,
         root: str | Path | None = None,
-        image_size: int = IMAGE_SIZE,
+        image_size: int | None = None,
         modality: str | None = None,
     ) -> "ManifestDataset":
         """Read a manifest (.csv, .jsonl or .parquet): a table of files, labels and versions.
 
-        Paths in it are relative to `root`, by default its folder. Images become squares of `image_size` pixels. The
-        modality follows from the columns; `modality` names a registered one instead.
+        Paths in it are relative to `root`, by default its folder. Images become squares of `image_size` pixels, by
+        default of the size that the pretrained weights on this machine expect, or 64. The modality follows from the
+        columns; `modality` names a registered one instead.
         """
         root = None if root is None else as_path("root", root)
         return ManifestDataset(
@@ -65,7 +66,7 @@ class Dataset(ABC):
 
     @staticmethod
     def from_folders(
-        *folders: str | Path, ontology: "Ontology | str | Path", image_size: int = IMAGE_SIZE
+        *folders: str | Path, ontology: "Ontology | str | Path", image_size: int | None = None
     ) -> "ManifestDataset":
         """Read one folder per version, named after the version; each has a folder per class.
 
@@ -87,7 +88,7 @@ class Dataset(ABC):
         ontology: "Ontology | str | Path",
         *,
         root: str | Path = ".",
-        image_size: int = IMAGE_SIZE,
+        image_size: int | None = None,
         modality: str | None = None,
     ) -> "ManifestDataset":
         """Use a data frame (pandas, polars, Arrow) or a mapping of columns, with the columns of a manifest."""
@@ -170,13 +171,13 @@ class ManifestDataset(Dataset):
         ontology: "Ontology | str | Path",
         *,
         root: Path | None = None,
-        image_size: int = IMAGE_SIZE,
+        image_size: int | None = None,
         modality: str | None = None,
     ) -> None:
-        if type(image_size) is not int or not 8 <= image_size <= 2_048:
+        if image_size is not None and (type(image_size) is not int or not 8 <= image_size <= 2_048):
             raise LecoError(f"image_size: must be a whole number from 8 to 2048, not {image_size!r}")
         self._source, self._ontology, self._modality = source, ontology, modality
-        self.image_size = image_size
+        self._image_size = image_size
         self.path = source if isinstance(source, Path) else source.source
         self.root = root if root is not None else self.path.parent
         self._has_root = root is not None
@@ -212,10 +213,15 @@ class ManifestDataset(Dataset):
             return modality
         return next(modality for modality in MODALITIES.values() if modality.data_kind == self.table.data_kind)
 
+    @cached_property
+    def image_size(self) -> int:
+        """Side of the squares that images are scaled to."""
+        return self._image_size or self.modality.default_side()
+
     def with_modality(self, name: str) -> "ManifestDataset":
         """Return the same data as samples of another modality."""
         root = self.root if self._has_root else None
-        return ManifestDataset(self.table, self._ontology, root=root, image_size=self.image_size, modality=name)
+        return ManifestDataset(self.table, self._ontology, root=root, image_size=self._image_size, modality=name)
 
     def manifest(self, tested: bool = True) -> Manifest:
         """The checked rows; every file is decoded."""
@@ -270,7 +276,10 @@ class ManifestDataset(Dataset):
 
     def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
         """The modality's defaults for own data."""
-        return self.modality.defaults(self.image_size, backbone)
+        samples = 0
+        with suppress(LecoError):  # reported when the data are read
+            samples = sum(splits["train"] for splits in self.counts().values())
+        return self.modality.defaults(self.image_size, backbone, samples)
 
     def counts(self) -> Counts:
         """Number of labels in the rows, by version and split."""

@@ -1,12 +1,13 @@
 """An experiment as validated data: an `experiment.yaml` or a command line, with all defaults."""
 
+import re
 import reprlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -14,7 +15,6 @@ from leco import strict_yaml
 from leco.data.benchmarks.benchmark import recipe
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, benchmark
-from leco.dataset.dataset import IMAGE_SIZE
 from leco.errors import LecoError, TextError, nearest
 from leco.io import read_text
 from leco.methods.method import Method
@@ -49,6 +49,18 @@ AUTO = "auto"  # the default for own data: several are tried, and validation cho
 AUTO_METHOD = "lpl+st-soft/cond"  # that it tries on pretrained networks
 
 
+def seconds_of(text: str) -> float:
+    """Parse a duration.
+
+    >>> seconds_of("30m"), seconds_of("1.5h"), seconds_of("90s")
+    (1800.0, 5400.0, 90.0)
+    """
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", text.strip())
+    if not found or not float(found[1]):
+        raise ValueError(f"time: must be a duration such as 90s, 30m or 2h, not {text!r}")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3_600}[found[2]]
+
+
 def default_method(is_benchmark: bool) -> str:
     """Return the method that is used if none is named."""
     return DEFAULT_METHOD if is_benchmark else AUTO
@@ -62,7 +74,7 @@ class OwnData(BaseModel):
     manifest: Path
     ontology: Path
     root: Path | None = None  # by default the manifest's folder
-    image_size: int = Field(IMAGE_SIZE, ge=8, le=2_048)
+    image_size: int | None = Field(None, ge=8, le=2_048)  # by default, the modality's
     modality: str | None = None  # a registered one; by default it follows from the manifest's columns
 
     @field_validator("modality")
@@ -88,12 +100,28 @@ class Procedure(BaseModel):
     head_start: bool = False
     annotation: Annotation = "label-new"
     seed: int = Field(0, ge=0, lt=2**31)
+    time: str | None = None  # for `auto`: a duration that the number of steps is chosen for
     training: Settings = Settings()
 
     @field_validator("method")
     @classmethod
     def _known_method(cls, method: str) -> str:
         return AUTO if method == AUTO else str(Method.parse(method))
+
+    @field_validator("time")
+    @classmethod
+    def _duration(cls, time: str | None) -> str | None:
+        if time is not None:
+            seconds_of(time)
+        return time
+
+    @model_validator(mode="after")
+    def _time_for_auto(self) -> Self:
+        if self.time is not None and self.method != AUTO:
+            raise ValueError(f"time: is for the method auto; set training.batches.steps for {self.method}")
+        if self.method == AUTO and self.strategy != "finetune":
+            raise ValueError(f"strategy: auto chooses it itself; name a method to train with {self.strategy}")
+        return self
 
     @field_validator("training")
     @classmethod
@@ -217,7 +245,7 @@ def _data_of(values: Mapping[str, Any]) -> Dataset:
         data.modality  # noqa: B018 (reads the columns of the manifest)
     except (ValidationError, LecoError, OSError):  # reported when the data are read
         size = str(own.get("image_size", "")) if isinstance(own, dict) else ""
-        side = int(size) if size.isdecimal() else IMAGE_SIZE
+        side = int(size) if size.isdecimal() else None
         return Dataset.from_table({"image": []}, "unknown", image_size=side, modality="classification")
     return data
 

@@ -14,6 +14,8 @@ from leco.data.importers.importer import SEED, SHARE, Options, Source, add_test_
 from leco.data.manifest.table import write_table
 from leco.errors import LecoError
 from leco.io import write_text
+from leco.modalities import MODALITIES
+from leco.models.weights import Weights, default_weights
 from leco.ontology.files import word
 from leco.ontology.guess import GuessedStep, guess
 from leco.ontology.schema import name_problem
@@ -44,11 +46,16 @@ data:
   manifest: labels.csv        # which image has which label, under which version (docs/reference/manifest.md)
   ontology: ontology.yaml     # how the classes evolved (docs/reference/ontology.md)
 {root}  image_size: {side:<14}  # pixels: images become squares of this side; larger shows more and takes longer
-method: lpl+st-hard/cond      # learns from old labels as evidence, and from pseudo-labels that agree with them
+method: auto                  # trains with and without old labels, and keeps what is best on validation
 seed: 0
 training:
   network:
     backbone: {model:<14}  # or any timm model, such as resnet50, or wrn-28-2
+"""
+_WEIGHTS = """\
+    weights: pretrained       # {source}
+"""
+_BATCHES = """\
   batches:
     steps: {steps:<17}  # per training; two versions make three trainings
     size: {batch:<18}  # images per step: all new, or half of them with old labels
@@ -62,6 +69,7 @@ class Project:
     source: Source
     moved: int  # number of images that were moved to the test split; 0 if it existed
     steps: tuple[GuessedStep, ...]  # how the ontology was guessed; () for the example
+    weights: Weights | None = None  # that training starts from
 
 
 def example(folder: Path) -> Project:
@@ -69,7 +77,8 @@ def example(folder: Path) -> Project:
     with _new_folder(folder):
         source = shapes.draw_shapes(folder)
         write_text(folder / "ontology.yaml", shapes.ONTOLOGY)
-        _write_rest(folder, source, side=shapes.SIDE, model="wrn-16-1", steps=200, batch=32)
+        batches = _BATCHES.format(steps=200, batch=32)
+        _write_rest(folder, source, side=shapes.SIDE, model="wrn-16-1", more=batches)
     return Project(source, 0, ())
 
 
@@ -81,8 +90,13 @@ def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options, 
         name = "ontology" if name_problem(name) else name
         guessed = guess(name, source.classes(), _labelled_twice(source), strict=strict)
         write_text(folder / "ontology.yaml", (_STRICT if strict else _GUESSED) + guessed.to_yaml())
-        _write_rest(folder, source, side=64, model="resnet18", steps=1_000, batch=128)
-    return Project(source, moved, guessed.steps)
+        weights, side = default_weights(), MODALITIES["classification"].default_side()
+        if weights is None:
+            _write_rest(folder, source, side=side, model="resnet18", more=_BATCHES.format(steps=1_000, batch=128))
+        else:
+            more = _WEIGHTS.format(source=weights.source)
+            _write_rest(folder, source, side=side, model=weights.backbone, more=more)
+    return Project(source, moved, guessed.steps, weights)
 
 
 @contextmanager
@@ -115,13 +129,12 @@ def _labelled_twice(source: Source) -> dict[tuple[str, str], list[tuple[str, str
     }
 
 
-def _write_rest(folder: Path, source: Source, *, side: int, model: str, steps: int, batch: int) -> None:
+def _write_rest(folder: Path, source: Source, *, side: int, model: str, more: str) -> None:
     write_table(source.table(), folder / "labels.csv")
     if len(source.left_out):
         write_text(folder / LEFT_OUT, source.left_out.to_text())
     root = _root(folder, source.root)
-    content = _EXPERIMENT.format(root=root, side=side, model=model, steps=steps, batch=batch)
-    write_text(folder / "experiment.yaml", content)
+    write_text(folder / "experiment.yaml", _EXPERIMENT.format(root=root, side=side, model=model) + more)
 
 
 def _root(folder: Path, root: Path) -> str:

@@ -19,6 +19,7 @@ from leco.devices import check_shares
 from leco.errors import LecoError
 from leco.experiments.auto import decide, first_answer, refitted, trials
 from leco.experiments.bundles import bundle_place, bundle_stage
+from leco.experiments.clock import fit_into
 from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
@@ -46,6 +47,7 @@ def train(
     head_start: bool = False,
     annotation: Annotation = "label-new",
     seed: int = 0,
+    time: str | None = None,
     budget: Budget | None = None,
     start: str | Path | Model | None = None,
     network: PartGiven = None,
@@ -77,6 +79,7 @@ def train(
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
+        time: For `auto`: a duration such as `30m`, for which the number of steps is chosen.
         budget: `paper`, or `small` for two CPU cores; for benchmarks.
         start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
@@ -133,7 +136,7 @@ def train(
         raise LecoError(spell_out(error.errors()[0]).removeprefix("training.")) from None
     for name in log:
         LOGGERS[name]  # an unknown one is refused before anything is trained
-    run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start)
+    run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start, device=device)
     with stoppable() as stop, watching(shown=progress) as watch:
         machine = Machine(device, workers, log, stop, say=_say)
         return run.train(machine, watch)
@@ -182,11 +185,12 @@ class Run:
         *,
         start: Path | None = None,
         target: Path | None = None,
+        device: str = "auto",
     ) -> "Run":
         """Read the data, plan the stages, and raise every error that can be found before training."""
         periods = periods_for(procedure, data, start)
-        stages = plan(procedure, periods)
         store.check()
+        stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
         first = stages.stages[0]
         build_network(first, periods, starting_weights(first))  # raises if it cannot take the inputs or the weights
         check_shares(procedure.training.batches.size)

@@ -19,13 +19,16 @@ from leco.methods.method import Method
 from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import build_backbone, check_backbone
 from leco.models.network import AnyNetwork, Network
-from leco.models.timm_models import input_config
+from leco.models.timm_models import input_config, pretrained_config
 from leco.models.weights import Weights, default_weights, local_weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
 from leco.settings import NetworkSettings, SegmentationSettings, ViewSettings
 
 _MEASURED = 2_000  # images for channel statistics
+_BATCH = 64
+_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 15, 200, 2_000  # of fine-tuning
+FROZEN_LAYERS = 0.35
 
 
 @register_modality
@@ -66,17 +69,38 @@ class Images(Modality):
         """Centre and scale each channel."""
         return Normalisation(torch.tensor(mean), torch.tensor(std))
 
-    def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """Use the pretrained weights that are on this machine, or else random ones and a resnet18; download nothing."""
+    def default_side(self) -> int:
+        """The side that the default weights were trained for, if there are any on this machine."""
+        found = default_weights()
+        return super().default_side() if found is None else input_config(found.backbone).side
+
+    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
+        """Fine-tune the pretrained weights that are on this machine, or else train a resnet18 from random ones.
+
+        Nothing is downloaded. Every choice was measured: docs/lab-book/log.md.
+        """
         found = local_weights(backbone) if backbone else default_weights()
+        if found is None:
+            return {
+                "network": {"backbone": backbone or "resnet18", "norm_momentum": 0.05},
+                "average": {"norm": True},
+                "batches": {"steps": 1_000, "evaluate_every": 200},
+            }
         return {
             "network": {
-                "backbone": backbone or (found.backbone if found else "resnet18"),
-                "weights": "pretrained" if found else "random",
-                "norm_momentum": 0.05,  # measured, as `average.norm`: docs/lab-book/log.md
+                "backbone": found.backbone,
+                "weights": "pretrained",
+                "frozen_norm": True,
+                "frozen_layers": FROZEN_LAYERS,
             },
-            "average": {"norm": True},
-            "batches": {"steps": 1_000, "evaluate_every": 200},
+            "optimiser": {
+                **{"name": "adamw", "learning_rate": (3e-4,), "head_factor": 10.0, "weight_decay": 0.01},
+                **{"schedule": "half-cosine", "warm_up": 0.1},
+            },
+            "average": {"decay": 0.0},
+            "batches": {"steps": fine_tuning_steps(samples), "size": _BATCH, "evaluate_every": 10**6},  # at the end
+            "views": {"crop": 0.35, "size": _crop_size(found.backbone, image_size)},
+            "loss": {"label_smoothing": 0.1},
         }
 
     def network(
@@ -91,7 +115,9 @@ class Images(Modality):
 
     def training_views(self, views: ViewSet, method: Method, settings: ViewSettings) -> ViewSet:
         """Random crops and flips if `settings` ask for them; only FixMatch, whose views must differ, distorts them."""
-        return crop_views(settings.crop, distorted=method.pseudo == "fixmatch") if settings.crop else views
+        if not settings.crop:
+            return views
+        return crop_views(settings.crop, settings.size, distorted=method.pseudo == "fixmatch")
 
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
         """Crop the centre of a square image; convert it to grey if the network takes one channel."""
@@ -116,6 +142,20 @@ class Images(Modality):
             raise ValueError("`window` is for segmentation")
         if max(shape[1:]) > side:
             raise ValueError(f"{shape[1]} x {shape[2]} pixels cannot be cut out of {side} x {side}")
+
+
+def fine_tuning_steps(samples: int) -> int:
+    """Number of steps of fine-tuning on so many samples.
+
+    >>> fine_tuning_steps(100), fine_tuning_steps(1_750), fine_tuning_steps(100_000)
+    (200, 410, 2000)
+    """
+    return min(_MOST_STEPS, max(_FEWEST_STEPS, _EPOCHS * samples // _BATCH))
+
+
+def _crop_size(backbone: str, side: int) -> int:
+    """Side of training crops, about 0.7 of the images' side; the full side for backbones that take one size only."""
+    return 0 if pretrained_config(backbone).fixed_input_size else max(32, round(side / 1.4 / 32) * 32)
 
 
 def channel_statistics(normalise: Normalise) -> tuple[list[float], list[float]]:

@@ -71,9 +71,13 @@ class Modality(ABC):
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Normalise:
         """Return the normaliser of a bundle, from its statistics."""
 
+    def default_side(self) -> int:
+        """Side that own images are scaled to unless one is given."""
+        return 64
+
     @abstractmethod
-    def defaults(self, image_size: int, backbone: str | None = None) -> dict[str, Any]:
-        """Default settings for own data, nested as in `experiment.yaml`, for the requested `backbone`."""
+    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
+        """Default settings for own data with so many `samples`, nested as in `experiment.yaml`, for a `backbone`."""
 
     # Networks and training
 

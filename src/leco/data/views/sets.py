@@ -27,12 +27,12 @@ def image_views(side: int) -> ViewSet:
     return ViewSet(partial(weak, padding=padding), partial(strong, padding=padding), unchanged)
 
 
-def crop_views(least: float, *, distorted: bool = False) -> ViewSet:
-    """Random crops of at least a share of the area, resized to the whole, and flips: what pretrained networks expect.
+def crop_views(least: float, size: int = 0, *, distorted: bool = False) -> ViewSet:
+    """Random crops of at least a share of the area, resized to `size`, and flips: what pretrained networks expect.
 
-    The strong view is another crop; if `distorted`, with RandAugment and cutout.
+    The strong view is another crop; if `distorted`, with RandAugment and cutout. A `size` of 0 is that of the images.
     """
-    weak_view = partial(cropped, least=least)
+    weak_view = partial(cropped, least=least, size=size)
 
     def strong_view(images: Tensor, draws: Draws) -> Tensor:
         own = draws.branch("strong")
@@ -42,9 +42,9 @@ def crop_views(least: float, *, distorted: bool = False) -> ViewSet:
     return ViewSet(weak_view, strong_view, unchanged)
 
 
-def cropped(images: Tensor, draws: Draws, least: float) -> Tensor:
-    """Random crop of at least the share `least` of the area, resized to the size of the image, and flip."""
-    return flip(random_resized_crop(images, draws, size=images.shape[-1], scale=(least, 1.0)), draws)
+def cropped(images: Tensor, draws: Draws, least: float, size: int = 0) -> Tensor:
+    """Random crop of at least the share `least` of the area, resized to `size`, by default that of the image; flip."""
+    return flip(random_resized_crop(images, draws, size=size or images.shape[-1], scale=(least, 1.0)), draws)
 
 
 def segmentation_views() -> ViewSet:

@@ -1,0 +1,79 @@
+"""A time limit for `auto`: the number of steps that fits into it, from measured speed.
+
+The number is decided once and kept in the store, so that the same command continues with the same stages.
+"""
+
+import hashlib
+import json
+import time
+
+import torch
+
+from leco.data.rng import Draws
+from leco.dataset import Periods
+from leco.devices import make_fabric, place
+from leco.errors import LecoError
+from leco.experiments.experiment import Procedure, seconds_of
+from leco.experiments.run import build_network, starting_weights
+from leco.experiments.stages import NEW_ALONE, WITH_OLD, Plan, Stage, plan
+from leco.experiments.store import Store
+from leco.experiments.timing import measure
+from leco.io import read_json, write_text
+
+_FEWEST_STEPS, _MOST_STEPS = 50, 20_000
+_HEADS = 30.0  # seconds to fit heads
+_RESERVE = 0.85  # of the time; the rest is for reading, evaluating and writing
+_SAMPLE = 32  # images to measure embedding with
+
+
+def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) -> Plan:
+    """Plan `auto` with as many steps as its time allows; only heads if it is short."""
+    assert procedure.time is not None
+    whole = plan(procedure, periods)
+    key = json.dumps([procedure.time, [stage.fingerprint for stage in whole.stages]])
+    path = store.stages.parent / "auto" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    steps = read_json(path, 10_000).get("steps") if path.is_file() else None
+    if path.is_file() and (type(steps) is not int or not 0 <= steps <= _MOST_STEPS):
+        raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
+    if steps is None:
+        steps = _steps_within(seconds_of(procedure.time), whole, periods, device)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps({"time": procedure.time, "steps": steps}) + "\n")
+    if not steps:
+        heads = {label: stage for label, stage in whole.trials.items() if stage.training.batches.steps == 1}
+        return Plan((tuple(heads.values()),), heads)
+    settings = procedure.training.change(batches={"steps": steps})
+    return plan(procedure.model_copy(update={"training": settings}), periods)
+
+
+def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:
+    """Return the number of steps of each training that fits; 0 if only heads do."""
+    heads = [stage for stage in whole.trials.values() if stage.on_features]
+    left = _RESERVE * seconds - (_seconds_to_embed(heads[0], periods, device) + _HEADS if heads else 0.0)
+    trained = [stage for label, stage in whole.trials.items() if label.startswith((NEW_ALONE, WITH_OLD))]
+    stages = [stage for stage in whole.stages if stage.training.batches.steps > 1]
+    again = trained[-1:] if periods.refits and heads else []  # on all labels
+    paces = {str(stage.method): measure(stage, periods, device).step for stage in stages}
+    per_step = sum(paces[str(stage.method)] for stage in (*stages, *again))
+    steps = int(left / per_step) if per_step else 0
+    if steps < _FEWEST_STEPS and not heads:
+        least = _FEWEST_STEPS * per_step
+        raise LecoError(f"time: {seconds:.0f} s are too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")
+    return 0 if steps < _FEWEST_STEPS else min(steps, _MOST_STEPS)
+
+
+@torch.no_grad()
+def _seconds_to_embed(stage: Stage, periods: Periods, device: str) -> float:
+    """Estimate the time to embed all samples from that for a few."""
+    fabric = make_fabric(device, stage.training.network.precision)
+    network = place(build_network(stage, periods, starting_weights(stage)), fabric.device).eval()
+    ids = torch.arange(min(_SAMPLE, len(periods.pool)))
+    taken = []
+    for _ in range(2):  # the first is a warm-up
+        started = time.perf_counter()
+        seen = periods.views.evaluate(
+            periods.pool.inputs.read(ids).to(fabric.device), Draws(0, 0, ids.to(fabric.device))
+        )
+        network(periods.normalise(seen))[stage.version].sum().item()
+        taken.append(time.perf_counter() - started)
+    return taken[-1] * len(periods.pool) / len(ids)
