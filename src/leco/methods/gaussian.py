@@ -3,23 +3,18 @@
 Shapes: n samples, d features, c newest classes. Everything is computed in float64 and takes O(nc) memory.
 """
 
-import math
-from functools import partial
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from leco.errors import LecoError
+from leco.methods.folds import FOLDS, NEVER, best_temperature, stratified_folds
 from leco.methods.refine import balancing_bias, condition
 
 SHRINKAGE = 0.5  # of the covariance, towards a sphere
 PRIOR_SAMPLES = 3.0  # weight, in samples of the class, of the mean over all samples whose labels allow the class
 LEAST_SPREAD = 0.05  # of a class, as a share of the variance of all samples
-FOLDS = 5
 _NOTHING = 1e-3  # prior samples where none are meant; keeps the division defined
 _NEVER = 1e4  # subtracted from the logit of a class that no label allows
-_WIDEST = 12.0  # log of the largest temperature
 
 
 def gaussian_head(
@@ -88,24 +83,15 @@ def _discriminants(
 
 def _temperature(x: Tensor, allowed_nc: Tensor, certain: Tensor, prior_samples: float) -> float:
     """Temperature, at least 1, that maximises the likelihood of the certain samples in five-fold cross-validation."""
-    from scipy.optimize import minimize_scalar  # imported here, since only these heads need it
-
     labels = allowed_nc[certain].argmax(dim=1)
     if len(labels) < FOLDS:
         return 1.0
-    fold = torch.full_like(certain, -1, dtype=torch.int64)
-    order = certain.nonzero().squeeze(1)[labels.argsort(stable=True)]
-    fold[order] = torch.arange(len(order), device=fold.device) % FOLDS  # stratified by class
+    fold = torch.full_like(certain, NEVER, dtype=torch.int64)
+    fold[certain] = stratified_folds(labels)
     held_out = torch.zeros_like(allowed_nc)
     for number in range(FOLDS):
         rest, known = fold != number, certain & (fold != number)
         towards = _means(x[rest], allowed_nc[rest], x[rest].mean(dim=0), _NOTHING)
         weight, bias = _discriminants(x[known], allowed_nc[known], towards, 1.0, prior_samples)
         held_out[~rest] = x[~rest] @ weight.T + bias
-    loss = partial(_loss, held_out[certain], labels)
-    return math.exp(minimize_scalar(loss, bounds=(0, _WIDEST), method="bounded").x)
-
-
-def _loss(logits: Tensor, labels: Tensor, log_temperature: float) -> float:
-    """Cross-entropy; ties go to the lowest temperature."""
-    return float(F.cross_entropy(logits / math.exp(log_temperature), labels)) + 1e-6 * log_temperature
+    return best_temperature(held_out[certain], labels)

@@ -1,4 +1,4 @@
-"""Linear heads on frozen features, fitted with the evidence losses."""
+"""Linear heads on frozen features, fitted with evidence losses."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leco.methods.losses import evidence_nll
+from leco.methods.linear import minimise
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.planning.known import HISTORY, NEWEST, Known
 
-_STEPS = 40
-_BLOCK = 16_384  # rows whose logits are held at once
+_TOLERANCE = 1e-4  # of the gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,26 +56,9 @@ def fit_head(features: Tensor, labels: Tensor, weights: Tensor, evidence: Eviden
 
     Rows count `weights` times. The result is deterministic for the same numbers and the same number of threads.
     """
-    head = torch.zeros(features.shape[1] + 1, evidence.num_classes, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
-        [head], max_iter=_STEPS, history_size=10, tolerance_change=1e-6, line_search_fn="strong_wolfe"
-    )
-    total = float(weights.sum())
-
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        penalty = prior / total * head[:-1].square().sum()
-        penalty.backward()  # type: ignore[no-untyped-call]
-        value = penalty.detach()
-        for block in torch.arange(len(features)).split(_BLOCK):  # type: ignore[no-untyped-call]
-            nll = evidence_nll(logits(head, features[block]), evidence.gather(labels[block]))
-            loss = (nll * weights[block]).sum() / total
-            loss.backward()  # type: ignore[no-untyped-call]
-            value = value + loss.detach()
-        return value
-
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
-    return head.detach()
+    given, ids = labels.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    l2 = 2 * prior / float(weights.sum())
+    return minimise(features, evidence.gather(given), ids, weights, l2, tolerance=_TOLERANCE).float()
 
 
 def logits(head: Tensor, features: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from leco.data.samples import Column
 from leco.devices import place
 from leco.errors import DivergedError, LecoError
 from leco.methods.gaussian import gaussian_head
+from leco.methods.linear import linear_head
 from leco.methods.refine import balancing_bias
 from leco.models.heads import with_own_heads
 from leco.models.network import AnyNetwork
@@ -22,6 +23,7 @@ FitHead = Callable[[Tensor, Tensor], Head]  # features (n, d) and evidence (n, c
 HEADS: Registry[FitHead | None] = Registry("head")
 HEADS.register("trained", __name__)(None)  # keeps the trained head
 HEADS.register("gaussian")(gaussian_head)
+HEADS.register("linear")(linear_head)
 
 
 def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
