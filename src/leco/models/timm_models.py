@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 HUB = "hf-hub:"
+_BYTES = 4  # of a parameter
 _COPIES = 4  # of the parameters in training: with gradients, momentum and average
 
 
@@ -98,15 +99,15 @@ def layer_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def parameter_bytes(backbone: str) -> int:
-    """Size of a timm model's parameters."""
-    return sum(p.numel() * p.element_size() for p in empty_model(backbone, num_classes=0).parameters())
+def parameter_count(backbone: str) -> int:
+    """Number of a timm model's parameters, without a classifier."""
+    return sum(parameter.numel() for parameter in empty_model(backbone, num_classes=0).parameters())
 
 
 def check_memory(backbone: str, available: int | None = None) -> None:
     """Refuse a timm model that cannot be trained in the `available` bytes, by default those of this machine."""
     available = available_memory() if available is None else available
-    needed = _COPIES * parameter_bytes(backbone)
+    needed = _COPIES * _BYTES * parameter_count(backbone)
     if available is not None and needed > available:
         raise LecoError(
             f"{backbone} needs {needed / 1e9:.1f} GB for weights, gradients and averages, but this machine has "

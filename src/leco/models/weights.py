@@ -113,6 +113,11 @@ class Weights:
             found[name] = tensor.to(kind)
         return found
 
+    def check_backbone(self, name: str) -> None:
+        """Refuse to start another backbone from these weights."""
+        if name != self.backbone:
+            raise LecoError(f"{self.path}: these are weights of {self.backbone}, not of {name}")
+
     def _refusal(self, problem: str) -> LecoError:
         remedy = "name the backbone that they belong to, or another file"
         return LecoError(f"{self.path}: these are not weights of {self.backbone}: {problem}; {remedy}")
