@@ -45,7 +45,8 @@ def has_weights(backbone: str) -> bool:
 def input_config(backbone: str, *, fetch: bool = False) -> InputConfig:
     """Inputs that a backbone's published weights expect; `fetch` allows to ask the hub about a model of its own."""
     if not is_timm(backbone):
-        raise LecoError(f"{backbone} has no pretrained weights; choose a timm model, such as resnet50")
+        remedy = "choose a timm model, such as resnet50, or set training.network.weights to random"
+        raise LecoError(f"{backbone} has no pretrained weights; {remedy}")
     config = pretrained_config(backbone, fetch=fetch)
     mean, std = tuple(config.mean), tuple(config.std)
     return InputConfig(config.input_size[-1], mean, std, config.crop_pct, config.interpolation)

@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -167,7 +168,7 @@ def default_weights() -> Weights | None:
     for weights in map(_packaged, PACKAGES):
         if weights is not None:
             return weights
-    found = {weights.backbone.partition(".")[0]: weights for weights in weights_on_this_machine()}
+    found = {weights.backbone.partition(".")[0]: weights for weights in reversed(weights_on_this_machine())}
     for name in _PREFERRED:
         if name in found:
             return found[name]
@@ -251,7 +252,8 @@ def _read_tensors(path: Path) -> Tensors:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
         else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings(action="ignore"):  # about what it then refuses
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         remedy = "save its `state_dict` with safetensors"
         raise LecoError(f"{path}: is damaged, or contains more than tensors, and is not loaded; {remedy}") from None
