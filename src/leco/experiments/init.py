@@ -42,7 +42,7 @@ method: lpl+st-hard/cond      # learns from old labels as evidence, and from pse
 seed: 0
 training:
   network:
-    backbone: {model:<14}  # or any timm model, such as resnet50, or wrn-28-2
+    backbone: {model:<14}  # or another one that `leco models` lists, any timm model, or wrn-28-2
   batches:
     steps: {steps:<17}  # per training; two versions make three trainings
     size: {batch:<18}  # images per step: all new, or half of them with old labels
@@ -69,13 +69,17 @@ def example(folder: Path) -> Project:
 
 def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options) -> Project:
     """Write a project from data that the reader `kind` of `READERS` imports."""
+    from leco.models.weights import default_weights  # imports torch
+
     with _new_folder(folder):
         source, moved = add_test_split(clean(READERS[kind](paths, options)))
         name = folder.resolve().name
         name = "ontology" if name_problem(name) else name
         guessed = guess(name, source.classes(), _labelled_twice(source))
         write_text(folder / "ontology.yaml", _GUESSED + guessed.to_yaml())
-        _write_rest(folder, source, side=64, model="resnet18", steps=1_000, batch=128)
+        weights = default_weights()
+        model = "resnet18" if weights is None else weights.backbone
+        _write_rest(folder, source, side=64, model=model, steps=1_000, batch=128)
     return Project(source, moved, guessed.steps)
 
 

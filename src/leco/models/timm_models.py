@@ -139,7 +139,7 @@ def hub_cache() -> Path:
 def hub_file(repository: str, name: str, *, fetch: bool = False) -> Path | None:
     """Return a file of a repository from the cache; from the hub only if `fetch`."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
     owner, _, revision = repository.partition("@")
     more: dict[str, Any] = {"revision": revision or None, "cache_dir": hub_cache()}
@@ -149,9 +149,9 @@ def hub_file(repository: str, name: str, *, fetch: bool = False) -> Path | None:
             found = hf_hub_download(owner, name, **more)
     except HFValidationError:
         raise LecoError(f"{HUB}{repository}: is not a repository of the Hugging Face hub; use OWNER/NAME") from None
-    except EntryNotFoundError:  # the repository has no such file
-        return None
     except Exception as error:  # whatever the hub, the network or the file system raises
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None  # the repository has no such file
         raise LecoError(f"{repository} cannot be downloaded ({first_line(error)}); check the connection") from None
     return Path(found) if isinstance(found, str) else None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import save_file
 from tests.commands import leco
 from torch import Tensor
@@ -168,7 +169,8 @@ def test_a_model_of_the_hub_is_built_from_its_configuration(cache, state):
             find_weights(f"hf-hub:{wrong}", "pretrained")
 
 
-def test_weights_are_downloaded_only_on_request_and_a_failure_is_reported(monkeypatch):
+@pytest.mark.parametrize("problem", [OSError, LocalEntryNotFoundError])  # the second is what the hub raises offline
+def test_weights_are_downloaded_only_on_request_and_a_failure_is_reported(problem, monkeypatch):
     with pytest.raises(
         LecoError, match=r"no pretrained weights of resnet18 on this machine; set it to download, .*pip"
     ):
@@ -177,7 +179,7 @@ def test_weights_are_downloaded_only_on_request_and_a_failure_is_reported(monkey
 
     def unreachable(repository: str, name: str, **_: object) -> str:
         asked.append((repository, name))
-        raise OSError("no route to the hub")
+        raise problem("no route to the hub")
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
     build_backbone("resnet18", (3, 32, 32))
@@ -188,8 +190,6 @@ def test_weights_are_downloaded_only_on_request_and_a_failure_is_reported(monkey
 
 
 def test_a_download_takes_the_first_file_that_the_repository_has(monkeypatch, state, tmp_path):
-    from huggingface_hub.errors import EntryNotFoundError
-
     def download(_: str, name: str, **__: object) -> str:
         if name.endswith(".safetensors"):
             raise EntryNotFoundError("no such file")
