@@ -251,7 +251,7 @@ def test_weights_of_a_trained_grey_network_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("backbone", "message"),
     [
-        ("resnet34", r"36 tensors are missing|tensors are missing \(layer1.2.conv1.weight, "),
+        ("resnet34", r"tensors are missing \(layer1.2.conv1.weight, "),
         ("resnet10t", "tensors are missing .*, .* tensors are unknown"),
         ("resnet50", "tensors are missing"),
         ("vit_tiny_patch16_224", "tensors are missing"),
