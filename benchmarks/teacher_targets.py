@@ -42,7 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     street = Ontology.from_taxonomy("street", ["v1", "v2"], [("all", f"class-{n}") for n in range(options.classes)])
     newest = street.versions[1:]
-    student, teacher = (build_segmenter(options.model, newest, pretrained=False) for _ in range(2))
+    student, teacher = (build_segmenter(options.model, newest) for _ in range(2))
     teacher.eval()
     crops = torch.randn(2 * options.batch, 3, options.crop, options.crop)
     labels = torch.randint(options.classes, (2 * options.batch, options.crop, options.crop))

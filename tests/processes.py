@@ -29,7 +29,7 @@ SHORT = {
 PIXELS = {
     **{
         "training.network.backbone": "tiny",
-        "training.network.pretrained": "false",
+        "training.network.weights": "random",
         "training.batches.evaluate_every": "2",
     },
     **{

@@ -23,6 +23,7 @@ from leco.methods import Method, Term, label_nll, register_term
 from leco.methods.terms import HISTORY, Loss, Mean, Outputs, Step
 from leco.modalities import Modality, Vectors, register_modality
 from leco.models.network import Network
+from leco.models.weights import Weights
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
@@ -203,7 +204,7 @@ class Signals(Modality):
         return SETTINGS
 
     def network(
-        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], pretrained: bool = False
+        self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None
     ) -> Network:
         self.check_backbone(backbone)
         return Network(Convolutions(shape[0], int(backbone.removeprefix("conv-"))), versions)

@@ -65,7 +65,7 @@ MASKS = {
     **{
         **COMMON,
         "training.network.backbone": "tiny",
-        "training.network.pretrained": "false",
+        "training.network.weights": "random",
         "training.batches.size": "16",
     },
     **{
@@ -80,7 +80,7 @@ PHOTOS = {
         **COMMON,
         **EVERY_STEP,
         "training.network.backbone": "resnet18",
-        "training.network.pretrained": "false",
+        "training.network.weights": "random",
         "training.batches.steps": "2",
     },
     **{"training.batches.size": "8", "training.optimiser.learning_rate": "0.001"},

@@ -18,7 +18,7 @@ from leco.modalities import Images
 from leco.ontology.ontology import Ontology
 
 STEPS = ["training.batches.steps=2", "training.batches.size=4", "training.batches.evaluate_every=2"]
-SETTINGS = ["training.network.backbone=wrn-10-1", "training.network.pretrained=false", *STEPS]
+SETTINGS = ["training.network.backbone=wrn-10-1", "training.network.weights=random", *STEPS]
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ SMALLER = {
     },
     "reports.md": {"--seeds 0-4": f"--seeds 0-1 --jobs 1 {STEPS}"},
     "reproducing.md": {"leco grid": "leco grid --dry-run", "leco run cub": f"leco run {STEPS} cub"},
-    "segmentation.md": {"leco run": "leco run --dry-run"},
+    "segmentation.md": {"leco run": "leco run --dry-run --set training.network.weights=random"},
     "stages.md": {"leco grid": "leco grid --dry-run"},
 }
 

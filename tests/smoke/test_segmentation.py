@@ -24,7 +24,7 @@ from leco.experiments.train import periods_of
 SMALL = {
     **{
         "training.network.backbone": "tiny",
-        "training.network.pretrained": "false",
+        "training.network.weights": "random",
         "training.batches.steps": "2",
         "training.batches.evaluate_every": "1",
     },
@@ -165,7 +165,7 @@ def test_photometric_views_leave_pixels_in_place():
 def test_the_recipe_is_the_appendixs():
     paper = experiment("mapillary-leco-2.5k", {}, {}).training
     network, optimiser, batches, crops = paper.network, paper.optimiser, paper.batches, paper.segmentation
-    assert (network.backbone, network.pretrained) == ("hrnet_w48", True)
+    assert (network.backbone, network.weights) == ("hrnet_w48", "download")
     assert (optimiser.learning_rate, optimiser.finetune_learning_rate) == ((0.03,), (0.003,))
     assert (optimiser.schedule, optimiser.weight_decay, batches.size) == ("poly", 5e-4, 16)
     assert (crops.crop, crops.base_size, crops.scale, crops.window) == (720, 2_200, (0.5, 2.1), 720)

@@ -4,11 +4,12 @@ import pytest
 from pydantic import ValidationError
 
 from leco.methods.method import ALL_METHODS, Method
-from leco.settings import MOVED, NAMES, PARTS, STRATEGIES, BatchSettings, Settings, merge, nest
+from leco.settings import MOVED, NAMES, PARTS, RENAMED, STRATEGIES, BatchSettings, Settings, merge, nest
 
 
 def test_every_old_name_has_a_place_among_the_new_ones():
-    assert set(MOVED.values()) <= set(NAMES)
+    assert {*MOVED.values(), *RENAMED.values()} <= set(NAMES)
+    assert not RENAMED.keys() & set(NAMES)
     assert len(set(MOVED.values())) == len(MOVED)
 
 
@@ -22,7 +23,7 @@ def test_every_setting_and_every_part_is_described():
 def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
     everything = Settings.model_validate(
         {
-            "network": {"backbone": "mlp", "pretrained": True},
+            "network": {"backbone": "mlp", "weights": "pretrained"},
             "pseudo_labels": {"threshold": 0.1, "soft": True, "st_soft_filtered": True, "balance": True},
             "history": {"coarse_on_new": False, "mask_contradictions": True},
             "transfer": {"head_steps": 3, "draws_per_view": 9},
@@ -33,7 +34,7 @@ def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
         mine = everything.used_by(method, strategy)
         assert mine == mine.used_by(method, strategy)
         assert (mine.network.backbone, mine.batches.steps) == ("mlp", 7)
-        assert mine.network.pretrained == (strategy == "scratch")
+        assert mine.network.weights == ("pretrained" if strategy == "scratch" else "random")
         assert (mine.transfer.head_steps, mine.transfer.draws_per_view) == (
             3 if strategy == "lp-ft" else 0,
             9 if strategy == "freeze" else 4,

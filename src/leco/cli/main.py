@@ -14,6 +14,7 @@ from leco.cli.check import check
 from leco.cli.evaluate import evaluate
 from leco.cli.grid import grid
 from leco.cli.init import init
+from leco.cli.models import models
 from leco.cli.plan import plan
 from leco.cli.predict import predict
 from leco.cli.reports import paper, report
@@ -46,6 +47,7 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(upgrade)
 app.command()(export)
+app.command()(models)
 
 
 def _print_version(wanted: bool) -> None:

@@ -50,7 +50,7 @@ method: auto                  # trains with and without old labels, and keeps wh
 seed: 0
 training:
   network:
-    backbone: {model:<14}  # or any timm model, such as resnet50, or wrn-28-2
+    backbone: {model:<14}  # or another one that `leco models` lists, any timm model, or wrn-28-2
 """
 _WEIGHTS = """\
     weights: pretrained       # {source}

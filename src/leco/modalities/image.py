@@ -54,6 +54,7 @@ class Images(Modality):
         """Normalise each channel as the pretrained weights expect, or by the statistics of the training images."""
         if network.weights == "random":
             return Normalisation(*_measure_channels(samples, train[:_MEASURED]))
+        check_backbone(network.backbone)
         expected = input_config(network.backbone, fetch=network.weights == "download")
         mean, std = torch.tensor(expected.mean), torch.tensor(expected.std)
         channels = samples.inputs.read(train[:1]).shape[1]

@@ -3,6 +3,8 @@
 import logging
 import math
 import re
+import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leco.errors import LecoError, first_line, nearest
-from leco.models.timm_models import check_memory, first_convolutions, is_timm, timm_options
+from leco.models.timm_models import check_memory, first_convolutions, input_config, is_timm, timm_options
 from leco.models.weights import Weights
 from leco.models.wide_resnet import WideResNet
 
@@ -60,6 +62,8 @@ def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = No
     convolution is summed over colours.
     """
     check_backbone(name)
+    if weights is not None:
+        weights.check_backbone(name)
     if name in _VECTORS:
         return Features(name, math.prod(shape))
     _check_images(name, shape)
@@ -109,6 +113,22 @@ def timm_model(name: str, weights: Weights | None = None, others: Sequence[str] 
     for config in ("pretrained_cfg", "default_cfg"):
         getattr(model, config, {}).pop("state_dict", None)  # a second copy of the weights
     return model
+
+
+def embedding_speed(weights: Weights, device: torch.device, *, seconds: float = 1.0, batch: int = 8) -> float:
+    """Measure how many images a second a backbone embeds on a device, at the input size of its weights."""
+    side = input_config(weights.backbone).side
+    network = build_backbone(weights.backbone, (3, side, side), weights).eval().to(device)
+    images = torch.zeros(batch, 3, side, side, device=device)
+    times: list[float] = []
+    with torch.inference_mode():
+        while len(times) < 3 or sum(times) < seconds:
+            before = time.perf_counter()
+            network(images)[0, 0].item()  # waits for the device
+            times.append(time.perf_counter() - before)
+            if len(times) > 1 and sum(times) > 3 * seconds:
+                break
+    return batch / statistics.median(times[1:])  # the first is a warm-up
 
 
 def _check_channels(weights: Weights, tensors: Mapping[str, Tensor], channels: int) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 HUB = "hf-hub:"
+_BYTES = 4  # of a parameter
 _COPIES = 4  # of the parameters in training: with gradients, momentum and average
 
 
@@ -44,7 +45,8 @@ def has_weights(backbone: str) -> bool:
 def input_config(backbone: str, *, fetch: bool = False) -> InputConfig:
     """Inputs that a backbone's published weights expect; `fetch` allows to ask the hub about a model of its own."""
     if not is_timm(backbone):
-        raise LecoError(f"{backbone} has no pretrained weights; choose a timm model, such as resnet50")
+        remedy = "choose a timm model, such as resnet50, or set training.network.weights to random"
+        raise LecoError(f"{backbone} has no pretrained weights; {remedy}")
     config = pretrained_config(backbone, fetch=fetch)
     mean, std = tuple(config.mean), tuple(config.std)
     return InputConfig(config.input_size[-1], mean, std, config.crop_pct, config.interpolation)
@@ -98,15 +100,15 @@ def layer_names(given: str | Iterable[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def parameter_bytes(backbone: str) -> int:
-    """Size of a timm model's parameters."""
-    return sum(p.numel() * p.element_size() for p in empty_model(backbone, num_classes=0).parameters())
+def parameter_count(backbone: str) -> int:
+    """Number of a timm model's parameters, without a classifier."""
+    return sum(parameter.numel() for parameter in empty_model(backbone, num_classes=0).parameters())
 
 
 def check_memory(backbone: str, available: int | None = None) -> None:
     """Refuse a timm model that cannot be trained in the `available` bytes, by default those of this machine."""
     available = available_memory() if available is None else available
-    needed = _COPIES * parameter_bytes(backbone)
+    needed = _COPIES * _BYTES * parameter_count(backbone)
     if available is not None and needed > available:
         raise LecoError(
             f"{backbone} needs {needed / 1e9:.1f} GB for weights, gradients and averages, but this machine has "
@@ -137,7 +139,7 @@ def hub_cache() -> Path:
 def hub_file(repository: str, name: str, *, fetch: bool = False) -> Path | None:
     """Return a file of a repository from the cache; from the hub only if `fetch`."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
     owner, _, revision = repository.partition("@")
     more: dict[str, Any] = {"revision": revision or None, "cache_dir": hub_cache()}
@@ -147,9 +149,9 @@ def hub_file(repository: str, name: str, *, fetch: bool = False) -> Path | None:
             found = hf_hub_download(owner, name, **more)
     except HFValidationError:
         raise LecoError(f"{HUB}{repository}: is not a repository of the Hugging Face hub; use OWNER/NAME") from None
-    except EntryNotFoundError:  # the repository has no such file
-        return None
     except Exception as error:  # whatever the hub, the network or the file system raises
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+            return None  # the repository has no such file
         raise LecoError(f"{repository} cannot be downloaded ({first_line(error)}); check the connection") from None
     return Path(found) if isinstance(found, str) else None
 

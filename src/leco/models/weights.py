@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -113,6 +114,11 @@ class Weights:
             found[name] = tensor.to(kind)
         return found
 
+    def check_backbone(self, name: str) -> None:
+        """Refuse to start another backbone from these weights."""
+        if name != self.backbone:
+            raise LecoError(f"{self.path}: these are weights of {self.backbone}, not of {name}")
+
     def _refusal(self, problem: str) -> LecoError:
         remedy = "name the backbone that they belong to, or another file"
         return LecoError(f"{self.path}: these are not weights of {self.backbone}: {problem}; {remedy}")
@@ -162,7 +168,7 @@ def default_weights() -> Weights | None:
     for weights in map(_packaged, PACKAGES):
         if weights is not None:
             return weights
-    found = {weights.backbone.partition(".")[0]: weights for weights in weights_on_this_machine()}
+    found = {weights.backbone.partition(".")[0]: weights for weights in reversed(weights_on_this_machine())}
     for name in _PREFERRED:
         if name in found:
             return found[name]
@@ -246,7 +252,8 @@ def _read_tensors(path: Path) -> Tensors:
         if path.suffix == ".safetensors":
             content: Any = load_file(path)
         else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings(action="ignore"):  # about what it then refuses
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         remedy = "save its `state_dict` with safetensors"
         raise LecoError(f"{path}: is damaged, or contains more than tensors, and is not loaded; {remedy}") from None

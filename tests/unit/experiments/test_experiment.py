@@ -112,7 +112,7 @@ def test_own_data_get_the_settings_of_their_kind(tmp_path):
         16,
         96,
     )
-    assert not masks.training.network.pretrained  # nothing is fetched that was not asked for
+    assert masks.training.network.weights == "random"  # nothing is fetched that was not asked for
 
 
 @pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])

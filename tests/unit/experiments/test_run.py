@@ -66,7 +66,7 @@ def test_with_a_head_start_a_period_begins_as_the_one_before_ended(head_start, t
 
 def test_pretrained_statistics_fit_grey_images():
     periods, _ = planned({})
-    network = NetworkSettings(backbone="resnet18", pretrained=True)
+    network = NetworkSettings(backbone="resnet18", weights="pretrained")
     grey = periods.modality.normaliser(periods.pool, torch.arange(4), network)
     assert grey(periods.pool.inputs.read(torch.arange(2))).shape == (2, 1, 8, 8)
 

@@ -152,7 +152,7 @@ def test_judging_moves_no_statistics():
     from leco.experiments.run import build_network
 
     _, periods, stages = make(SHORT | {"training.network.backbone": "wrn-10-1"}, method="ce", strategy="scratch")
-    network = build_network(stages.periods[-1][0], periods, pretrained=False).train()
+    network = build_network(stages.periods[-1][0], periods).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     judge = Judge(periods, 1, periods.annotated(1, "label-new").validation, make_fabric("cpu"))
     assert judge.score(network) == judge.validation(network)["v2"].macc

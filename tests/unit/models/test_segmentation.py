@@ -202,19 +202,4 @@ def test_unsuitable_networks_are_refused(name, message):
 def test_a_network_that_timm_fails_to_build_is_refused_in_one_line():
     # Which networks timm cannot make as trunks changes with its releases; stages that no network has, it never can.
     with pytest.raises(LecoError, match=r"^resnet18 cannot be built: [^\n]+$"):
-        timm_model("resnet18", False, features_only=True, out_indices=(99,))
-
-
-@pytest.mark.parametrize("name", ["resnet18", SMALL_HRNET])
-def test_weights_are_loaded_by_timm_and_a_failure_is_reported(name, monkeypatch):
-    def no_network(*_: object, **__: object) -> None:
-        raise OSError("no route to the hub")
-
-    monkeypatch.setattr("timm.models._builder.load_pretrained", no_network)
-    with pytest.raises(LecoError, match=rf"weights of {name} cannot be loaded \(no route to the hub\)"):
-        build_segmenter(name, [OLD], pretrained=True)
-
-
-def test_tiny_has_no_pretrained_weights():
-    with pytest.raises(LecoError, match="tiny has no pretrained weights"):
-        build_segmenter("tiny", [OLD], pretrained=True)
+        timm_model("resnet18", features_only=True, out_indices=(99,))

@@ -12,7 +12,7 @@ def job_with_teacher(tmp_path):
     wanted = experiment("digits-leco", {"method": "lpl+st-soft/cond"}, {"training.pseudo_labels.balance": "true"})
     periods = periods_of(wanted, tmp_path)
     stage = plan(wanted, periods).periods[-1][0]
-    teacher = build_network(stage, periods, pretrained=False)
+    teacher = build_network(stage, periods)
     with torch.no_grad():
         teacher.heads[-1].bias[0] += 5.0  # it guesses nothing but the first class, where that is possible
     return make_job(stage, periods, 0, make_fabric("cpu"), teacher)

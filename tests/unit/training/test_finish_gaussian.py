@@ -27,7 +27,7 @@ def test_the_head_is_fitted_to_features_and_evidence_of_new_samples_and_history(
     stages, periods = planned(tmp_path)
     stage = stages.periods[-1][0]
     job = make_job(stage, periods, 0, make_fabric("cpu"), None)
-    network = build_network(stage, periods, pretrained=False)
+    network = build_network(stage, periods)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     found = with_head(network, fit_head(network, job))
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
@@ -48,7 +48,7 @@ def test_a_method_without_history_fits_new_labels_alone(tmp_path):
     stages, periods = planned(tmp_path, "ce")
     job = make_job(stages.periods[-1][0], periods, 0, make_fabric("cpu"), None)
     assert not len(job.steps.history.indices)
-    network = build_network(stages.periods[-1][0], periods, pretrained=False)
+    network = build_network(stages.periods[-1][0], periods)
     assert with_head(network, fit_head(network, job)).heads[-1].weight.isfinite().all()
 
 
@@ -92,7 +92,7 @@ def test_where_features_never_change_one_fit_is_enough(tmp_path, monkeypatch):
 
 def test_features_that_are_nan_mean_that_training_diverged(tmp_path):
     stages, periods = planned(tmp_path)
-    network = build_network(stages.stages[0], periods, pretrained=False)
+    network = build_network(stages.stages[0], periods)
     torch.nn.init.constant_(network.backbone.layers[0].bias, torch.nan)
     job = make_job(stages.stages[0], periods, 0, make_fabric("cpu"), None)
     with pytest.raises(DivergedError, match="features are NaN or infinite"):

@@ -56,7 +56,7 @@ def test_a_bank_has_the_features_of_the_views_of_the_first_steps(tmp_path):
     planned, periods, _ = stages_of("ce+fixmatch", tmp_path)
     stage = planned.periods[-1][0]
     job = make_job(stage, periods, 0, make_fabric("cpu"), None)
-    network = build_network(stage, periods, pretrained=False)
+    network = build_network(stage, periods)
     network.backbone = Counting(network.backbone)
     banked, student = on_features(job, network, 4)
     views = number_of_views(job, student.heads[0].in_features, 4)
@@ -82,7 +82,7 @@ def test_a_bank_is_made_only_where_it_saves_something(tmp_path):
         planned, periods, _ = stages_of("ce", tmp_path, steps, strategy)
         stage = planned.periods[-1][0]
         job = make_job(stage, periods, 0, make_fabric("cpu"), None)
-        assert on_features(job, build_network(stage, periods, pretrained=False), 4) is None
+        assert on_features(job, build_network(stage, periods), 4) is None
 
 
 def test_more_draws_per_view_make_a_smaller_bank(tmp_path):

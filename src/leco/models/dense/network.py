@@ -23,6 +23,8 @@ def build_segmenter(name: str, versions: Sequence[Version], weights: Weights | N
     pyramid with a linear pixel classifier, and so does `tiny`, for training from scratch on a CPU.
     With `weights` for ImageNet it is the paper's TrainScratch; without any, TrainRandom.
     """
+    if weights is not None:
+        weights.check_backbone(name)
     if name == _TINY:
         network = Tiny()
         return SegmentationNetwork(Pyramid(network, network.channels), versions, linear_head)
