@@ -100,7 +100,8 @@ class Stage:
         return replace(self, material=self.learned, previous=previous, teacher=teacher)
 
     def __str__(self) -> str:
-        return f"TP{self.period} {self.method}, lr {self.training.learning_rate:g}"
+        how = f"{self.training.finish.head} head" if self.on_features else f"lr {self.training.learning_rate:g}"
+        return f"TP{self.period} {self.method}, {how}"
 
 
 @dataclass(frozen=True)
