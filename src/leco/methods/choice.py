@@ -123,12 +123,17 @@ def average(heads: Sequence[Fitted], labels_m: Tensor) -> Fitted:
         logits, labels = held_out[tested], labels_m[tested]
         weights = balanced(labels, logits.shape[1])
         temperature = best_temperature(logits, labels, lowest=LOWEST_TEMPERATURE, class_weights_c=weights)
-    weight, bias = (torch.stack(parts).mean(dim=0) / temperature for parts in _parts(heads))
-    return Fitted(weight, bias, held_out / temperature)
+    weight = torch.stack([each.weight for each in heads]).mean(dim=0)
+    bias = torch.stack([each.bias for each in heads]).mean(dim=0)
+    return Fitted(weight / temperature, bias / temperature, held_out / temperature)
 
 
-def _parts(heads: Sequence[Fitted]) -> tuple[list[Tensor], list[Tensor]]:
-    return [each.weight for each in heads], [each.bias for each in heads]
+def averaged_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a linear and a Gaussian head, and return the weights (c, d) and bias (c,) of their average."""
+    labels = evidence_nc[certain_rows(evidence_nc)].argmax(dim=1)
+    heads = [fit_linear(features_nd, evidence_nc), cross_validated(features_nd, evidence_nc, fit=gaussian_head)]
+    found = average(heads, labels)
+    return found.weight, found.bias
 
 
 def cross_validated(

@@ -6,7 +6,7 @@ from tests.unit.methods.test_gaussian import blobs, certain
 from tests.unit.methods.test_linear import coarse
 
 from leco import LecoError
-from leco.methods.choice import CANDIDATES, NEWEST_ALONE, average, choose, choose_head, mean_over_classes
+from leco.methods.choice import CANDIDATES, NEWEST_ALONE, average, averaged_head, choose, choose_head, mean_over_classes
 from leco.methods.linear import Fitted, fit_linear
 
 LABELS = torch.arange(4).repeat(10)
@@ -69,6 +69,18 @@ def test_an_average_of_equal_heads_predicts_as_each_of_them():
     both = average([one, one], labels)
     torch.testing.assert_close(both.weight, one.weight, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(both.held_out_mc, one.held_out_mc, rtol=1e-3, atol=1e-4)
+
+
+def test_the_averaged_head_is_the_first_candidate():
+    features, labels = blobs(2, 20)
+    evidence = torch.cat([certain(labels[:60], 6), coarse(labels[60:])])
+    choice = choose_head(
+        features, evidence, {name: CANDIDATES[name] for name in list(CANDIDATES)[:3]}, baseline="linear"
+    )
+    expected = average([CANDIDATES[name](features, evidence) for name in ("linear", "gaussian")], labels[:60])
+    for found, wanted in zip(averaged_head(features, evidence), (expected.weight, expected.bias), strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert choice.tried[0].name == "linear + gaussian"
 
 
 def test_an_unknown_baseline_is_refused():

@@ -85,7 +85,7 @@ def test_an_adjustment_on_top_is_refused(tmp_path):
         planned(tmp_path, **{"training.finish.adjust": "1"})
 
 
-@pytest.mark.parametrize("head", ["gaussian", "linear"])
+@pytest.mark.parametrize("head", ["gaussian", "linear", "linear+gaussian"])
 def test_the_classifier_has_it_too(head):
     random = torch.Generator().manual_seed(0)
     features = torch.cat([torch.randn(30, 4, generator=random) + 3 * n for n in range(3)]).numpy()
