@@ -30,8 +30,11 @@ def test_the_preferred_head_is_chosen_unless_another_is_clearly_better():
     assert "b: 95.0 ± " in str(clear.chosen)
 
 
-def test_a_head_that_is_worse_than_the_baseline_is_never_chosen():
-    choice = choose({"a": predicting(range(5)), "alone": predicting(range(4))}, LABELS, "alone")
+def test_a_head_that_is_worse_than_the_baseline_is_not_chosen():
+    close = {"a": predicting(range(5)), "alone": predicting(range(4))}
+    assert choose(close, LABELS, "alone").name == "a"  # one sample in forty is noise
+    assert choose(close, LABELS, "alone", tolerance=0).name == "alone"
+    choice = choose({"a": predicting(range(9)), "alone": predicting(range(4))}, LABELS, "alone")
     assert choice.name == "alone"
     assert [tried.gain < 0 for tried in choice.tried] == [True, False]
 
@@ -58,7 +61,7 @@ def test_old_labels_are_used_where_they_help_and_all_that_was_tried_is_listed():
     assert [tried.name for tried in choice.tried] == list(CANDIDATES)
     assert choice.name != NEWEST_ALONE
     assert choice.held_out == 60
-    assert choice.chosen.gain >= 0
+    assert choice.chosen.gain > 0
     probs = features[300:] @ choice.fitted.weight.T + choice.fitted.bias
     assert (probs.argmax(dim=1) == labels[300:]).float().mean() > 0.5
 
@@ -80,7 +83,7 @@ def test_the_averaged_head_is_the_first_candidate():
     expected = average([CANDIDATES[name](features, evidence) for name in ("linear", "gaussian")], labels[:60])
     for found, wanted in zip(averaged_head(features, evidence), (expected.weight, expected.bias), strict=True):
         torch.testing.assert_close(found, wanted)
-    assert choice.tried[0].name == "linear + gaussian"
+    assert choice.tried[0].name == "linear+gaussian"
 
 
 def test_an_unknown_baseline_is_refused():
