@@ -64,9 +64,9 @@ def choose_head(
     """Fit all candidates, and choose one by cross-validation.
 
     Candidates come in order of preference. One that is given as the names of others averages their logits. Any that
-    predicts held-out samples worse than the baseline by more than `tolerance` standard errors of the difference is ruled
-    out; of the others, the first is chosen that is within one standard error of the best. So the preferred head is
-    chosen unless held-out samples speak against it; with a tolerance of 0, it must also be no worse than the baseline.
+    predicts held-out samples worse than the baseline by more than `tolerance` standard errors of the difference is
+    ruled out; of the others, the first is chosen that is within one standard error of the best. So the preferred head
+    is chosen unless held-out samples speak against it; with a tolerance of 0, it must be no worse than the baseline.
     """
     candidates = CANDIDATES if candidates is None else candidates
     if baseline not in candidates:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.unit.methods.test_gaussian import blobs, certain
-from tests.unit.methods.test_linear import coarse
+from tests.unit.methods.test_linear import clouds, coarse
 
 from leco import LecoError
 from leco.methods.choice import CANDIDATES, NEWEST_ALONE, average, averaged_head, choose, choose_head, mean_over_classes
@@ -55,15 +55,15 @@ def test_the_standard_error_is_that_of_repeated_draws():
 
 
 def test_old_labels_are_used_where_they_help_and_all_that_was_tried_is_listed():
-    features, labels = blobs(0, 60)
-    evidence = torch.cat([certain(labels[:60], 6), coarse(labels[60:300])])
-    choice = choose_head(features[:300], evidence)
+    features, labels = clouds(0)
+    evidence = torch.cat([certain(labels[:60], 6), coarse(labels[60:600])])
+    choice = choose_head(features[:600], evidence)
     assert [tried.name for tried in choice.tried] == list(CANDIDATES)
     assert choice.name != NEWEST_ALONE
     assert choice.held_out == 60
     assert choice.chosen.gain > 0
-    probs = features[300:] @ choice.fitted.weight.T + choice.fitted.bias
-    assert (probs.argmax(dim=1) == labels[300:]).float().mean() > 0.5
+    logits = features[600:] @ choice.fitted.weight.T + choice.fitted.bias
+    assert (logits.argmax(dim=1) == labels[600:]).float().mean() > 0.5
 
 
 def test_an_average_of_equal_heads_predicts_as_each_of_them():

@@ -17,6 +17,14 @@ def coarse(labels):
     return torch.zeros(len(labels), 6).masked_fill(COARSE[labels].unsqueeze(1) != COARSE, -torch.inf)
 
 
+def clouds(seed):
+    """Features and fine classes, 900: even the two coarse classes overlap, so that old labels help."""
+    random = torch.Generator().manual_seed(seed)
+    centres = 0.3 * (torch.randn(2, 40, generator=random)[COARSE] + torch.randn(6, 40, generator=random))
+    labels = torch.arange(6).repeat(150)
+    return centres[labels] + torch.randn(900, 40, generator=random), labels
+
+
 def centred(head):
     return head - head.mean(dim=1, keepdim=True)
 
@@ -64,10 +72,7 @@ def test_with_old_labels_the_solver_minimises_what_a_naive_loop_computes():
 def test_old_labels_make_it_better():
     gains = []
     for seed in range(6):
-        random = torch.Generator().manual_seed(seed)
-        centres = 0.3 * (torch.randn(2, 40, generator=random)[COARSE] + torch.randn(6, 40, generator=random))
-        labels = torch.arange(6).repeat(150)  # even the two clouds overlap
-        features = centres[labels] + torch.randn(900, 40, generator=random)
+        features, labels = clouds(seed)
         evidence = torch.cat([certain(labels[:30], 6), coarse(labels[30:600])])
         heads = linear_head(features[:600], evidence), linear_head(features[:30], evidence[:30])
         with_old, alone = (accuracy(head, features[600:], labels[600:]) for head in heads)
