@@ -18,7 +18,7 @@ from leco.methods.linear import LOWEST_TEMPERATURE, Fitted, certain_rows, fit_li
 
 Candidate = Callable[[Tensor, Tensor], Fitted]  # features (n, d) and evidence (n, c)
 NEWEST_ALONE = "linear, newest labels only"
-TOLERANCE = 1.0  # standard errors by which held-out samples may speak for the baseline
+TOLERANCE = 0.0  # standard errors by which a head may be worse than the baseline on held-out samples
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def choose_head(
 
     Candidates come in order of preference. One that is given as the names of others averages their logits. Any that
     predicts held-out samples worse than the baseline by more than `tolerance` standard errors of the difference is
-    ruled out; of the others, the first is chosen that is within one standard error of the best. So the preferred head
-    is chosen unless held-out samples speak against it; with a tolerance of 0, it must be no worse than the baseline.
+    ruled out; of the others, the first is chosen that is within one standard error of the best. So old labels are used
+    unless held-out samples speak against them.
     """
     candidates = CANDIDATES if candidates is None else candidates
     if baseline not in candidates:

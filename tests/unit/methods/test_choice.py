@@ -32,9 +32,8 @@ def test_the_preferred_head_is_chosen_unless_another_is_clearly_better():
 
 def test_a_head_that_is_worse_than_the_baseline_is_not_chosen():
     close = {"a": predicting(range(5)), "alone": predicting(range(4))}
-    assert choose(close, LABELS, "alone").name == "a"  # one sample in forty is noise
-    assert choose(close, LABELS, "alone", tolerance=0).name == "alone"
-    choice = choose({"a": predicting(range(9)), "alone": predicting(range(4))}, LABELS, "alone")
+    assert choose(close, LABELS, "alone", tolerance=1).name == "a"  # one sample in forty is noise
+    choice = choose(close, LABELS, "alone")
     assert choice.name == "alone"
     assert [tried.gain < 0 for tried in choice.tried] == [True, False]
 
