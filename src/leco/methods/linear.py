@@ -254,10 +254,7 @@ def _cross_validate(samples: _Labelled, fold_m: Tensor, strengths: Sequence[floa
     tests = [fold_m == number for number in range(FOLDS) if (fold_m == number).any()]
     if not tests:
         return best, DEFAULT_STRENGTH if DEFAULT_STRENGTH in strengths else strengths[-1]
-    single = replace(
-        samples, rotated=replace(samples.rotated, x=samples.rotated.x.float())
-    )  # faster; precise enough here
-    parts = [single.without(test) for test in tests]
+    parts = [samples.without(test) for test in tests]
     heads: list[Tensor | None] = [None] * len(parts)
     chosen, least, worse = strengths[0], math.inf, 0
     for strength in sorted(strengths, reverse=True):  # each fit starts from the one before
