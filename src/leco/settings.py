@@ -275,8 +275,8 @@ class FinishSettings(Part):
     """Changes to a trained network before it is evaluated and stored. All are beyond the paper."""
 
     head: str = "trained"
-    """`trained`, or a registered head that is fitted to the features of all samples in closed form.
-    For classification with few labels per class and good features."""
+    """`trained`, or a registered head that is fitted to the features of all samples: `linear`, `gaussian`, or
+    `linear+gaussian`, their average. For classification with few labels per class and good features."""
 
     adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
     """Subtract `adjust` × log class frequency from the logits (logit adjustment), for long-tailed labels."""

@@ -5,25 +5,17 @@ The number is decided once and kept in the store, so that the same command conti
 
 import hashlib
 import json
-import time
 
-import torch
-
-from leco.data.rng import Draws
 from leco.dataset import Periods
-from leco.devices import make_fabric, place
 from leco.errors import LecoError
 from leco.experiments.experiment import Procedure, seconds_of
-from leco.experiments.run import build_network, starting_weights
-from leco.experiments.stages import NEW_ALONE, WITH_OLD, Plan, Stage, plan
+from leco.experiments.stages import NEW_ALONE, WITH_OLD, Plan, plan
 from leco.experiments.store import Store
-from leco.experiments.timing import measure
+from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed
 from leco.io import read_json, write_text
 
 _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
-_HEADS = 30.0  # seconds to fit heads
 _RESERVE = 0.85  # of the time; the rest is for reading, evaluating and writing
-_SAMPLE = 32  # images to measure embedding with
 
 
 def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) -> Plan:
@@ -49,7 +41,7 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
 def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:
     """Return the number of steps of each training that fits; 0 if only heads do."""
     heads = [stage for stage in whole.trials.values() if stage.on_features]
-    left = _RESERVE * seconds - (_seconds_to_embed(heads[0], periods, device) + _HEADS if heads else 0.0)
+    left = _RESERVE * seconds - (seconds_to_embed(heads[0], periods, device) + SECONDS_OF_HEADS if heads else 0.0)
     trained = [stage for label, stage in whole.trials.items() if label.startswith((NEW_ALONE, WITH_OLD))]
     stages = [stage for stage in whole.stages if stage.training.batches.steps > 1]
     again = trained[-1:] if periods.refits and heads else []  # on all labels
@@ -60,20 +52,3 @@ def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) ->
         least = _FEWEST_STEPS * per_step
         raise LecoError(f"time: {seconds:.0f} s are too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")
     return 0 if steps < _FEWEST_STEPS else min(steps, _MOST_STEPS)
-
-
-@torch.no_grad()
-def _seconds_to_embed(stage: Stage, periods: Periods, device: str) -> float:
-    """Estimate the time to embed all samples from that for a few."""
-    fabric = make_fabric(device, stage.training.network.precision)
-    network = place(build_network(stage, periods, starting_weights(stage)), fabric.device).eval()
-    ids = torch.arange(min(_SAMPLE, len(periods.pool)))
-    taken = []
-    for _ in range(2):  # the first is a warm-up
-        started = time.perf_counter()
-        seen = periods.views.evaluate(
-            periods.pool.inputs.read(ids).to(fabric.device), Draws(0, 0, ids.to(fabric.device))
-        )
-        network(periods.normalise(seen))[stage.version].sum().item()
-        taken.append(time.perf_counter() - started)
-    return taken[-1] * len(periods.pool) / len(ids)

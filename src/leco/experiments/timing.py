@@ -11,11 +11,12 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from leco.data.periods import Part
+from leco.data.rng import Draws
 from leco.data.samples import Samples
 from leco.dataset import Periods
-from leco.devices import make_fabric
+from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
-from leco.experiments.run import build_network, make_job
+from leco.experiments.run import build_network, make_job, starting_weights
 from leco.experiments.stages import Plan, Stage
 from leco.models.network import AnyNetwork
 from leco.training.loop import Training
@@ -25,6 +26,7 @@ _SMALLEST = 4  # samples in the first batch
 _LONGEST_STEP = 1.0  # seconds; of a batch that would take longer, only a part is timed
 _LONGEST = 1.5  # seconds of steps per method
 _ENDLESS = 10**9
+SECONDS_OF_HEADS = 15.0  # to fit a head to features by cross-validation, for thousands of samples
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,25 @@ def measure_reading(samples: Samples, kept: bool) -> Reading:
 
 def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Estimate:
     """Measure one stage of every method, and assume that the others of the same method are as fast."""
-    last = {str(stage.method): stage for stage in plan.stages}  # the last stage has the most classes
-    return add_up(plan, periods, reading, {name: measure(stage, periods, device) for name, stage in last.items()})
+    heads = [stage for stage in plan.stages if stage.on_features]
+    # The last stage has the most classes.
+    last = {str(stage.method): stage for stage in plan.stages if stage not in heads}
+    paces = {name: measure(stage, periods, device) for name, stage in last.items()}
+    return add_up(plan, periods, reading, paces, seconds_to_embed(heads[0], periods, device) if heads else 0.0)
 
 
-def add_up(plan: Plan, periods: Periods, reading: Reading, paces: Mapping[str, Pace]) -> Estimate:
-    """Sum the durations of all stages, given the speed of each method; data are read twice: checked, then decoded."""
-    found = {}
+def add_up(
+    plan: Plan, periods: Periods, reading: Reading, paces: Mapping[str, Pace], embedding: float = 0.0
+) -> Estimate:
+    """Sum the durations of all stages, given the speed of each method; data are read twice: checked, then decoded.
+
+    Features are computed by the first stage that needs them.
+    """
+    found: dict[Stage, float] = {}
     for stage in plan.stages:
+        if stage.on_features:
+            found[stage] = SECONDS_OF_HEADS + (0.0 if any(other.on_features for other in found) else embedding)
+            continue
         settings, pace = stage.training, paces[str(stage.method)]
         read = 0.0 if reading.kept else settings.batches.size * reading.one
         held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
@@ -134,3 +147,20 @@ def _seconds_of_scoring(stage: Stage, periods: Periods, fabric: Fabric, network:
         network
     )
     return (time.perf_counter() - started) / len(some)
+
+
+@torch.no_grad()
+def seconds_to_embed(stage: Stage, periods: Periods, device: str) -> float:
+    """Estimate the time to embed all samples from that for a few."""
+    fabric = make_fabric(device, stage.training.network.precision)
+    network = place(build_network(stage, periods, starting_weights(stage)), fabric.device).eval()
+    ids = torch.arange(min(_READ, len(periods.pool)))
+    taken = []
+    for _ in range(2):  # the first is a warm-up
+        started = time.perf_counter()
+        seen = periods.views.evaluate(
+            periods.pool.inputs.read(ids).to(fabric.device), Draws(0, 0, ids.to(fabric.device))
+        )
+        network(periods.normalise(seen))[stage.version].sum().item()
+        taken.append(time.perf_counter() - started)
+    return taken[-1] * len(periods.pool) / len(ids)

@@ -18,6 +18,7 @@ from leco.methods.linear import LOWEST_TEMPERATURE, Fitted, certain_rows, fit_li
 
 Candidate = Callable[[Tensor, Tensor], Fitted]  # features (n, d) and evidence (n, c)
 NEWEST_ALONE = "linear, newest labels only"
+TOLERANCE = 0.0  # standard errors by which a head may be worse than the baseline on held-out samples
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ def choose_head(
     candidates: Mapping[str, Candidate | Sequence[str]] | None = None,
     *,
     baseline: str = NEWEST_ALONE,
+    tolerance: float = TOLERANCE,
 ) -> Choice:
     """Fit all candidates, and choose one by cross-validation.
 
     Candidates come in order of preference. One that is given as the names of others averages their logits. Any that
-    predicts held-out samples worse than the baseline is ruled out; of the others, the first is chosen that is not worse
-    than the best by more than one standard error of their difference. So without evidence for either the preferred head
-    is chosen, and old labels are used only where they do no harm.
+    predicts held-out samples worse than the baseline by more than `tolerance` standard errors of the difference is
+    ruled out; of the others, the first is chosen that is within one standard error of the best. So old labels are used
+    unless held-out samples speak against them.
     """
     candidates = CANDIDATES if candidates is None else candidates
     if baseline not in candidates:
@@ -77,10 +79,10 @@ def choose_head(
     for name, candidate in candidates.items():
         if not callable(candidate):
             fitted[name] = average([fitted[other] for other in candidate], labels)
-    return choose({name: fitted[name] for name in candidates}, labels, baseline)
+    return choose({name: fitted[name] for name in candidates}, labels, baseline, tolerance=tolerance)
 
 
-def choose(fitted: Mapping[str, Fitted], labels_m: Tensor, baseline: str) -> Choice:
+def choose(fitted: Mapping[str, Fitted], labels_m: Tensor, baseline: str, *, tolerance: float = TOLERANCE) -> Choice:
     """Choose among fitted heads, given the classes of the certain samples; see `choose_head`."""
     tested = torch.stack([~each.held_out_mc.isnan().any(dim=1) for each in fitted.values()]).all(dim=0)
     labels = labels_m[tested].cpu()
@@ -91,7 +93,7 @@ def choose(fitted: Mapping[str, Fitted], labels_m: Tensor, baseline: str) -> Cho
     )
     name = baseline
     if len(labels):
-        harmless = [each for each in tried if each.gain >= 0]
+        harmless = [each for each in tried if each.gain >= -tolerance * each.gain_error]
         best = right[max(harmless, key=lambda each: each.macc).name]
         name = next(each.name for each in harmless if _not_worse(right[each.name] - best, labels))
     return Choice(name, baseline, fitted[name], tried, len(labels))
@@ -123,12 +125,17 @@ def average(heads: Sequence[Fitted], labels_m: Tensor) -> Fitted:
         logits, labels = held_out[tested], labels_m[tested]
         weights = balanced(labels, logits.shape[1])
         temperature = best_temperature(logits, labels, lowest=LOWEST_TEMPERATURE, class_weights_c=weights)
-    weight, bias = (torch.stack(parts).mean(dim=0) / temperature for parts in _parts(heads))
-    return Fitted(weight, bias, held_out / temperature)
+    weight = torch.stack([each.weight for each in heads]).mean(dim=0)
+    bias = torch.stack([each.bias for each in heads]).mean(dim=0)
+    return Fitted(weight / temperature, bias / temperature, held_out / temperature)
 
 
-def _parts(heads: Sequence[Fitted]) -> tuple[list[Tensor], list[Tensor]]:
-    return [each.weight for each in heads], [each.bias for each in heads]
+def averaged_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tensor]:
+    """Fit a linear and a Gaussian head, and return the weights (c, d) and bias (c,) of their average."""
+    labels = evidence_nc[certain_rows(evidence_nc)].argmax(dim=1)
+    heads = [fit_linear(features_nd, evidence_nc), cross_validated(features_nd, evidence_nc, fit=gaussian_head)]
+    found = average(heads, labels)
+    return found.weight, found.bias
 
 
 def cross_validated(
@@ -159,7 +166,7 @@ def _not_worse(difference_m: Tensor, labels_m: Tensor) -> bool:
 
 
 CANDIDATES: Mapping[str, Candidate | Sequence[str]] = {
-    "linear + gaussian": ("linear", "gaussian"),
+    "linear+gaussian": ("linear", "gaussian"),
     "linear": fit_linear,
     "gaussian": partial(cross_validated, fit=gaussian_head),
     NEWEST_ALONE: newest_alone,

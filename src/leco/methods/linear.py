@@ -45,7 +45,9 @@ def linear_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tenso
     L2 penalty to convergence. Cross-validation on the samples whose class is certain chooses the strength of the
     penalty and the temperature. Uncertain labels together weigh a quarter as much as the certain ones, or less. Class
     frequencies, of certain and of uncertain labels, are part of the loss but not of the head (logit adjustment): all
-    classes have the same prior, since scores are means over classes. Samples whose labels rule nothing out are ignored.
+    classes have the same prior, since scores are means over classes. A class without a certain label is hardly ever
+    predicted, as nothing tells it from the others that its labels allow. Samples whose labels rule nothing out are
+    ignored.
 
     >>> features = torch.tensor([[0.0, 0.1], [0.2, 0.0], [3.0, 0.1], [3.1, 0.0], [2.9, 0.0]])
     >>> evidence = torch.tensor([[0.0, -torch.inf]] * 2 + [[-torch.inf, 0.0]] * 2 + [[0.0, -1.0]])
@@ -150,7 +152,7 @@ def minimise(
         return value, (scale * gradient).numpy().ravel()
 
     initial = torch.zeros(width + 1, classes) if start is None else start / scale
-    options = {"maxiter": _STEPS, "maxcor": 10, "gtol": tolerance, "ftol": 1e-3 * tolerance}
+    options = {"maxiter": _STEPS, "maxcor": 10, "gtol": tolerance, "ftol": tolerance**2}
     found = minimize(loss, initial.double().numpy().ravel(), jac=True, method="L-BFGS-B", options=options)
     return scale * torch.from_numpy(found.x).view(width + 1, classes)
 

@@ -87,6 +87,7 @@ class Images(Modality):
                 "average": {"norm": True},
                 "batches": {"steps": 1_000, "evaluate_every": 200},
             }
+        steps = fine_tuning_steps(samples, gpu=torch.cuda.is_available())
         return {
             "network": {
                 "backbone": found.backbone,
@@ -99,11 +100,7 @@ class Images(Modality):
                 **{"schedule": "half-cosine", "warm_up": 0.1},
             },
             "average": {"decay": 0.0},
-            "batches": {
-                "steps": fine_tuning_steps(samples, torch.cuda.is_available()),
-                "size": _BATCH,
-                "evaluate_every": 10**6,
-            },  # at the end
+            "batches": {"steps": steps, "size": _BATCH, "evaluate_every": 10**6},  # only at the end
             "views": {"crop": 0.35, "size": _crop_size(found.backbone, image_size)},
             "loss": {"label_smoothing": 0.1},
         }

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from leco.data.samples import Column
 from leco.devices import place
 from leco.errors import DivergedError, LecoError
-from leco.methods.choice import choose_head
+from leco.methods.choice import averaged_head, choose_head
 from leco.methods.gaussian import gaussian_head
 from leco.methods.linear import linear_head
 from leco.methods.refine import balancing_bias
@@ -25,6 +25,7 @@ HEADS: Registry[FitHead | None] = Registry("head")
 HEADS.register("trained", __name__)(None)  # keeps the trained head
 HEADS.register("gaussian")(gaussian_head)
 HEADS.register("linear")(linear_head)
+HEADS.register("linear+gaussian")(averaged_head)
 
 
 @HEADS.register("best")

@@ -11,6 +11,7 @@ from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of
 from leco.methods.gaussian import gaussian_head
+from leco.methods.linear import linear_head
 from leco.training.finish import fit_head, with_head
 from leco.training.loop import DivergedError
 
@@ -66,16 +67,31 @@ def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
     assert result["validation_score"] == result["validation"]["v2"]["macc"] > 0.5
 
 
+@pytest.mark.parametrize("method", ["ce", "lpl"])
+def test_a_stage_fits_a_linear_head_with_and_without_history(tmp_path, method):
+    stages, periods = planned(tmp_path, method, **{"training.finish.head": "linear"})
+    store = Store(tmp_path / "runs")
+    for stage in stages.stages:
+        run_stage(stage, periods, store, Machine())
+    last = stages.periods[-1][0]
+    job = make_job(last, periods, 0, make_fabric("cpu"), None)
+    kept = stored_network(last, periods, store)
+    again = with_head(kept, fit_head(kept, job, linear_head))  # fitted to the same features
+    torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-3, atol=1e-4)
+    assert store.require(last.fingerprint)["validation"]["v2"]["macc"] > 0.5
+
+
 def test_an_adjustment_on_top_is_refused(tmp_path):
     with pytest.raises(LecoError, match=r"training\.finish\.adjust: 1 is for trained heads.*set it to 0"):
         planned(tmp_path, **{"training.finish.adjust": "1"})
 
 
-def test_the_classifier_has_it_too():
+@pytest.mark.parametrize("head", ["gaussian", "linear", "linear+gaussian"])
+def test_the_classifier_has_it_too(head):
     random = torch.Generator().manual_seed(0)
     features = torch.cat([torch.randn(30, 4, generator=random) + 3 * n for n in range(3)]).numpy()
     labels = ["a"] * 30 + ["b"] * 30 + ["c"] * 30
-    fitted = LecoClassifier(head="gaussian", steps=1).fit(features, labels)
+    fitted = LecoClassifier(head=head, steps=1).fit(features, labels)
     assert fitted.score(features, labels) > 0.95
     with pytest.raises(LecoError, match="head"):
         LecoClassifier(head="round").fit(features, labels)
