@@ -131,7 +131,11 @@ def stoppable_machine() -> "Iterator[Machine]":
     from leco.experiments.train import stoppable
 
     with stoppable() as stop:
-        yield Machine(stop=stop, say=lambda problem: typer.echo(problem, err=True))
+        yield Machine(stop=stop, say=_say, note=_say, shown=True)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _percent(found: dict[str, Any]) -> str:

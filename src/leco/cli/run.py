@@ -102,7 +102,7 @@ def run(
         return
     try:
         with stoppable() as stop, watching() as watch:
-            ready.train(Machine(device, workers, tuple(log or ()), stop, say=_say), watch)
+            ready.train(Machine(device, workers, tuple(log or ()), stop, say=_say, note=_say, shown=True), watch)
     except KeyboardInterrupt as reason:
         saved = " and saved" if isinstance(reason, Stopped) else ""
         if leads():

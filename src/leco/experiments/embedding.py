@@ -129,7 +129,7 @@ def embed(
         stored = Shards.open(folder)
         if fabric.is_global_zero:
             took = time.monotonic() - started
-            machine.say(
+            machine.note(
                 f"embedded {len(missing):,} new images of {len(indices):,} with {embedder.key} in {duration(took)} "
                 f"({len(missing) / max(took, 1e-9):,.0f} images/s)"
             )

@@ -22,9 +22,10 @@ class Machine:
     workers: int = 0  # processes that read files ahead
     loggers: tuple[str, ...] = ()
     stop: Callable[[], bool] = lambda: False  # called after every step
-    say: Callable[[str], object] = lambda _: None  # called with notes, such as problems that do not stop the run
+    say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run
+    note: Callable[[str], object] = lambda _: None  # called with news, such as the first answer of `auto`
     saved: Callable[[Path], object] = lambda _: None  # called with the folder of every new checkpoint
-    shown: bool = True  # whether work other than training shows its progress
+    shown: bool = False  # whether work other than training shows its progress
     own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
 
     def fabric(self, precision: Precision) -> Fabric:

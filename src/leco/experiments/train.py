@@ -138,7 +138,8 @@ def train(
         LOGGERS[name]  # an unknown one is refused before anything is trained
     run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start, device=device)
     with stoppable() as stop, watching(shown=progress) as watch:
-        machine = Machine(device, workers, log, stop, say=_say)
+        note = _say if progress else _ignore
+        machine = Machine(device, workers, log, stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)
 
 
@@ -153,6 +154,10 @@ def _as_mapping(name: str, part: object) -> dict[str, Any]:
 
 def _say(problem: str) -> None:
     sys.stderr.write(f"{problem}\n")
+
+
+def _ignore(_: str) -> None:
+    pass
 
 
 def _once(say: Callable[[str], object]) -> Callable[[str], None]:
@@ -238,7 +243,7 @@ class Run:
         bundle_stage(self.store, stage.fingerprint, folder)
         score = self.store.require(stage.fingerprint)["validation_score"]
         known = "" if score is None else f": {100 * score:.1f} % on validation"
-        machine.say(f"first answer, {label}{known}; kept in {folder}")
+        machine.note(f"first answer, {label}{known}; kept in {folder}")
 
 
 def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True) -> Periods:

@@ -96,7 +96,7 @@ class Bench:
     def new(self, samples: Samples, backbone: Backbone | None = None, *, workers: int = 0, **options: object) -> int:
         """Embed all samples, compare with a plain loop, and return how many were new."""
         backbone = backbone or Backbone()
-        machine = Machine("cpu", workers, say=self.said.append)
+        machine = Machine("cpu", workers, say=self.said.append, note=self.said.append)
         everything = torch.arange(len(samples))
         column = embed(samples, everything, embedder_of(backbone), self.store, machine, **options)
         expected = Backbone()(shrink(samples.inputs.read(everything)))
