@@ -190,6 +190,11 @@ class LossSettings(Part):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a newest label that is spread over all classes. Beyond the paper; for pretrained networks."""
 
+    adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
+    """Add `adjust` × log class frequency, of the new samples or of the history, to the logits in the loss (logit
+    adjustment). The network then predicts all classes with the same prior, as mean per-class accuracy expects. Beyond
+    the paper; for classification."""
+
 
 class PseudoLabelSettings(Part):
     """Pseudo-labels of the history."""

@@ -151,6 +151,8 @@ def refuse(settings: Settings, name: str) -> None:
     """Refuse settings that require one label per sample."""
     if settings.pseudo_labels.balance:
         raise LecoError(f"training.pseudo_labels.balance: is for classification, not {name}; set it to false")
+    if settings.loss.adjust:
+        raise LecoError(f"training.loss.adjust: is for classification, not {name}; set it to 0")
     if settings.finish.head != "trained":
         raise LecoError(
             f"training.finish.head: {settings.finish.head} heads are for classification, not {name}; set it to trained"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from leco.data.samples import Column
 from leco.devices import place
 from leco.errors import DivergedError, LecoError
 from leco.methods.choice import averaged_head, choose_head
@@ -16,6 +15,7 @@ from leco.models.heads import with_own_heads
 from leco.models.network import AnyNetwork
 from leco.registry import Registry
 from leco.training.loop import Job, as_evaluated
+from leco.training.priors import class_counts
 
 _AT_ONCE = 4_096
 
@@ -33,16 +33,6 @@ def best_head(features_nd: Tensor, evidence_nc: Tensor) -> Head:
     """Fit several heads, and return the one that cross-validation on the newest labels chooses."""
     found = choose_head(features_nd, evidence_nc).fitted
     return found.weight, found.bias
-
-
-def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
-    """Number of samples, or pixels, with each label: (classes,)."""
-    counts = torch.zeros(classes + 1, dtype=torch.int64)
-    at_once = 1 if labels.read(indices[:1]).ndim > 1 else _AT_ONCE  # maps may be large
-    for part in indices.split(at_once):  # type: ignore[no-untyped-call]
-        given = labels.read(part).flatten().int().clamp(min=-1)  # negative: no label
-        counts += torch.bincount(given + 1, minlength=classes + 1)
-    return counts[1:]
 
 
 def log_frequencies(counts: Tensor) -> Tensor:

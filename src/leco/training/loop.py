@@ -24,6 +24,7 @@ from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
 from leco.training.optimisers import OPTIMISERS, parameter_groups, rate_factor
+from leco.training.priors import log_priors, with_priors
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _AT_ONCE = 512  # samples
@@ -95,6 +96,10 @@ class Training:
         networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
+        newest, adjust = evidence.ontology.newest.name, job.settings.loss.adjust
+        priors = (
+            {part: prior.to(fabric.device) for part, prior in log_priors(job.steps, adjust).items()} if adjust else {}
+        )
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
             batch = on_cpu.to(fabric.device)
@@ -103,6 +108,8 @@ class Training:
             views = make_views(job, batch, self.step)
             with fabric.autocast():
                 outputs = forward_once(networks, views, job.terms)
+            if priors:
+                outputs = with_priors(outputs, priors, newest)
             found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
             check_losses(found.terms, self.step, rate)
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
