@@ -37,10 +37,11 @@ from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
 from leco.progress import rate_bar
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
-from leco.training.finish import HEADS, Head, adjusted, balance_teacher, class_counts, fit_head, with_head
+from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
 from leco.training.loggers import logging_to
 from leco.training.loop import Job, Report, Training
+from leco.training.priors import class_counts
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 Watch = Callable[[Stage, Report], object]

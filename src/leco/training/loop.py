@@ -97,9 +97,8 @@ class Training:
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         newest, adjust = evidence.ontology.newest.name, job.settings.loss.adjust
-        priors = (
-            {part: prior.to(fabric.device) for part, prior in log_priors(job.steps, adjust).items()} if adjust else {}
-        )
+        frequencies = log_priors(job.steps, adjust) if adjust else {}
+        priors = {part: prior.to(fabric.device) for part, prior in frequencies.items()}
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
             batch = on_cpu.to(fabric.device)

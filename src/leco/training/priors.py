@@ -1,4 +1,4 @@
-"""Class frequencies as part of the loss, not of the network: logit adjustment (Menon et al. 2021), by part of a batch."""
+"""Class frequencies as a part of the loss, not of the network: logit adjustment (Menon et al. 2021)."""
 
 from collections.abc import Mapping
 
@@ -26,8 +26,8 @@ def class_counts(labels: Column, indices: Tensor, classes: int) -> Tensor:
 def log_priors(steps: Steps, strength: float = 1.0) -> dict[str, Tensor]:
     """Return the log frequency of each newest class among the new samples, and as expected in the history: (c,) each.
 
-    The class of a sample with an old label is expected as its label allows, at the frequencies of the new samples. Every
-    class counts once more than it occurs.
+    The class of a sample with an old label is expected as its label allows, at the frequencies of the new samples.
+    Every class counts once more than it occurs.
     """
     newest = steps.evidence.ontology.newest
     new = class_counts(steps.samples.labels[newest.name], steps.new.indices, len(newest)).double() + 1

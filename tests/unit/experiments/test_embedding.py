@@ -409,7 +409,7 @@ class Slow(Backbone):
 
 paths = sorted(Path(sys.argv[1]).glob("*.png"))
 column = embed(
-    lazily(paths), torch.arange(len(paths)), embedder_of(Slow()), Store(Path(sys.argv[2])), Machine("cpu", say=print, note=print),
+    lazily(paths), torch.arange(len(paths)), embedder_of(Slow()), Store(Path(sys.argv[2])), Machine("cpu", note=print),
     batch=2, shard=4,
 )
 assert column.read(torch.arange(len(paths))).any(dim=1).all()

@@ -17,7 +17,8 @@ from leco.models import Network, build_backbone, build_segmenter
 from leco.models.dense.network import SegmentationNetwork
 from leco.models.dense.ocr import OcrHead
 from leco.ontology.ontology import Ontology
-from leco.training.finish import adjusted, class_counts
+from leco.training.finish import adjusted
+from leco.training.priors import class_counts
 
 PETS = Ontology.from_taxonomy(
     "pets", ["v1", "v2"], [("dog", "pug"), ("dog", "husky"), ("cat", "manx"), ("cat", "sphynx")]
