@@ -75,6 +75,9 @@ class NetworkSettings(Part):
     norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
 
+    embed: bool = False
+    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored."""
+
     frozen_norm: bool = False
     """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
 
@@ -93,7 +96,7 @@ class NetworkSettings(Part):
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Weights to start from, if the network starts from a previous one."""
-        return () if strategy == "scratch" else ("weights",)
+        return () if strategy == "scratch" or self.embed else ("weights",)
 
 
 class OptimiserSettings(Part):

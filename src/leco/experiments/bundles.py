@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 import leco
 from leco.dataset import Periods
@@ -16,7 +18,9 @@ from leco.io import checked
 from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
 from leco.model.description import DESCRIPTION, Description, Metrics, Trial, read_description
+from leco.models.backbones import build_backbone
 from leco.models.network import AnyNetwork
+from leco.models.weights import find_weights
 from leco.ontology.files import load
 
 
@@ -79,9 +83,28 @@ def bundle_stage(
         weights = load_file(store.weights(fingerprint))
     except (SafetensorError, OSError) as error:
         raise LecoError(f"{store.weights(fingerprint)}: cannot be read: {error}") from None
+    weights = _with_backbone(weights, description, result)
     write_bundle(
         target, description, ontology, weights, checked(Metrics, metrics, folder / "result.json", "has no scores")
     )
+
+
+def _with_backbone(heads: dict[str, Tensor], description: Description, result: dict[str, Any]) -> dict[str, Tensor]:
+    """Add the pretrained backbone to heads that were trained on its features; other networks are complete."""
+    network = description.training["training"]["network"]
+    if not network.get("embed"):
+        return heads
+    found = find_weights(description.model, network["weights"])
+    if found is None or found.digest != description.training["weights"]:
+        raise LecoError(
+            f"{description.model}: the weights on this machine are not those that the heads were trained on; "
+            "install them, or delete the stage to train it again"
+        )
+    backbone = build_backbone(description.model, description.shape, found).state_dict()
+    scale = {True: result["feature_scale"], False: 1.0}
+    return {f"backbone.{name}": tensor for name, tensor in backbone.items()} | {
+        name: tensor * scale[name.endswith(".weight")] for name, tensor in heads.items()
+    }
 
 
 def bundle_place(runs: Path, stage: Stage, method: str = "") -> Path:

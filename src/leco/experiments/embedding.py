@@ -44,6 +44,7 @@ from leco.settings import NetworkSettings
 from leco.text import duration
 
 BATCH = 64
+_MEASURED = 2_000  # features, for their mean length
 _THREADS = 4  # that decode ahead of the network
 _HASHED_AT_ONCE = 256  # files; a request to stop waits for them
 
@@ -182,6 +183,25 @@ def embedded(
         data=derived(periods.data),
         source=f"{periods.source}, embedded with {embedder.key}",
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Multiply features by a constant, so that they have a mean length of ten: linear heads absorb it."""
+
+    factor: float
+
+    @classmethod
+    def of(cls, periods: Periods) -> "Scaled":
+        """Measure the features that the last period is trained and validated on."""
+        last = periods.annotated(len(periods.versions) - 1, "label-new")
+        used = torch.cat([part.indices for part in (last.newest, *last.history, last.validation)]).unique()  # type: ignore[no-untyped-call]
+        lengths = torch.linalg.vector_norm(periods.pool.inputs.read(used[:_MEASURED]), dim=1)
+        return cls(10 / max(float(lengths.mean()), 1e-6))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Scale features (n, d)."""
+        return features * self.factor
 
 
 @dataclass(frozen=True, eq=False)

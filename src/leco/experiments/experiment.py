@@ -20,6 +20,7 @@ from leco.io import read_text
 from leco.methods.method import Method
 from leco.modalities import MODALITIES
 from leco.model.description import read_description
+from leco.models.weights import default_weights
 from leco.ontology.files import line_of
 from leco.registry import Registry
 from leco.settings import (
@@ -201,13 +202,24 @@ def defaults_for(
 ) -> dict[str, Any]:
     """Merge given settings with the defaults of the data; used for calls from Python and for files."""
     network = given.get("network")
-    backbone = network.get("backbone") if isinstance(network, Mapping) else None
+    network = network if isinstance(network, Mapping) else {}
+    backbone = network.get("backbone")
     base: dict[str, Any] = {}
     if start is not None:
         with suppress(LecoError):  # reported when the bundle is read
             base = {"network": {"backbone": read_description(start).model}}
             backbone = backbone or base["network"]["backbone"]
-    return merge(merge(data.defaults(budget, None if backbone is None else str(backbone)), base), given)
+    found = data.defaults(budget, None if backbone is None else str(backbone))
+    if str(network.get("embed", "")).lower() == "true" and data.modality.embeds:
+        found = _defaults_for_heads(None if backbone is None else str(backbone))
+    return merge(merge(found, base), given)
+
+
+def _defaults_for_heads(backbone: str | None) -> dict[str, Any]:
+    """Defaults for heads on features: those of feature vectors, and the pretrained weights on this machine."""
+    weights = default_weights()
+    names = {} if backbone or weights is None else {"backbone": weights.backbone}
+    return MODALITIES["features"].defaults(0) | {"network": names | {"weights": "pretrained"}}
 
 
 def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, str]) -> Experiment:

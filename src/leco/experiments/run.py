@@ -24,7 +24,7 @@ from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedding import Embedder, embedded
+from leco.experiments.embedding import Embedder, Scaled, embedded
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
@@ -94,9 +94,9 @@ def _train_stage(
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
     held_out = periods.annotated(stage.period, stage.annotation).validation
-    backbone, seen = embed_stage(stage, periods, store, machine) if stage.on_features else (None, periods)
+    seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
     judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
-    training, network, finish = make_training(stage.on_vectors if backbone else stage, store, machine, judge)
+    training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
         _resume(stage, periods, training, folder, machine)
     try:
@@ -114,9 +114,6 @@ def _train_stage(
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
     result = _result(stage, judge, training, network)
     calibration = {} if seen.modality.has_masks else judge.calibration(network)
-    if backbone is not None:
-        assert isinstance(network, Network)
-        network = network.on(backbone)
     store.remember(stage.fingerprint, network)
     if not fabric.is_global_zero:
         return
@@ -132,19 +129,14 @@ def _train_stage(
     store.complete(stage.fingerprint, result)
 
 
-def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> tuple[nn.Module, Periods]:
-    """Return the pretrained backbone of a stage, and its samples as features, computed now or found in the store."""
-    settings = stage.training.network
-    backbone = build_backbone(settings.backbone, periods.shape, starting_weights(stage)).eval().requires_grad_(False)
-    assert isinstance(store, Store)
-    embedder = Embedder.of(backbone, settings.backbone, periods)
+def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> Periods:
+    """Return the samples of a stage as features of its backbone, computed now or found in the store."""
+    assert isinstance(store, Store)  # features are kept in files
+    network = stage.training.network
+    backbone = build_backbone(network.backbone, periods.shape, starting_weights(stage)).eval()
     with rate_bar("embedding", "images", shown=machine.shown) as tick:
-        seen = embedded(periods, embedder, store, machine, tick=tick)
-    return backbone, replace(seen, normalise=_unchanged)  # heads for raw features fit the backbone as they are
-
-
-def _unchanged(features: Tensor) -> Tensor:
-    return features
+        seen = embedded(periods, Embedder.of(backbone, network.backbone, periods), store, machine, tick=tick)
+    return replace(seen, normalise=Scaled.of(seen))
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
@@ -164,6 +156,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "budget": budget_of(periods.name, stage.training),
         "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
         "seed": stage.seed,
+        **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
         "seconds": training.seconds,
         "images_per_second": training.images / training.step_seconds,
         "device": fabric.device.type,
@@ -380,6 +373,8 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     """Build a network with the heads of a stage: one, or for joint training one per version."""
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
+    if stage.on_features and not periods.modality.embeds:  # the samples are features already
+        return periods.modality.network("linear", periods.shape, versions)
     return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
 
 

@@ -48,14 +48,8 @@ class Stage:
 
     @property
     def on_features(self) -> bool:
-        """Whether only heads are trained, on cached features of the pretrained backbone."""
-        return self.strategy == "freeze" and bool(self.weights)
-
-    @property
-    def on_vectors(self) -> "Stage":
-        """The same training of heads as of feature vectors."""
-        settings = self.training.change(network={"backbone": "linear", "weights": "random"})
-        return replace(self, training=settings, weights="")
+        """Whether only heads are trained, on stored features of the pretrained backbone."""
+        return self.training.network.embed
 
     @cached_property
     def fingerprint(self) -> str:
@@ -100,7 +94,8 @@ class Stage:
         return replace(self, material=self.learned, previous=previous, teacher=teacher)
 
     def __str__(self) -> str:
-        how = f"{self.training.finish.head} head" if self.on_features else f"lr {self.training.learning_rate:g}"
+        fitted = self.training.batches.steps == 1 and self.training.finish.head != "trained"
+        how = f"{self.training.finish.head} head" if fitted else f"lr {self.training.learning_rate:g}"
         return f"TP{self.period} {self.method}, {how}"
 
 
@@ -158,7 +153,9 @@ def _plan_period(
         "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
         "previous": () if strategy == "scratch" or start else previous,
         "start": start,
-        "weights": _digest_of_weights(settings.network, periods) if strategy == "scratch" else "",
+        "weights": _digest_of_weights(settings.network, periods)
+        if strategy == "scratch" or settings.network.embed
+        else "",
     }
     mine = applicable(method, periods, period, common["annotation"])
     later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
@@ -201,7 +198,7 @@ def _plan_auto(procedure: Procedure, periods: Periods) -> Plan:
     earlier: tuple[tuple[Stage, ...], ...] = ()
     if modality.fits_heads and (digest or not modality.embeds):
         trials |= _plan_heads(procedure, periods, last, digest)
-    if modality.trains_backbone(network.backbone):
+    if modality.trains_backbone(network.backbone) and not network.embed:
         plain = procedure.model_copy(update={"method": "ce"})
         with_old = procedure.model_copy(update={"method": AUTO_METHOD if digest else DEFAULT_METHOD})
         if digest:
@@ -225,10 +222,13 @@ def _by_rate(label: str, stages: Sequence[Stage]) -> dict[str, Stage]:
 def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str) -> dict[str, Stage]:
     """Plan linear heads on features, of the new labels alone and with old ones; all other settings do not matter."""
     network = procedure.training.network
-    place = {"backbone": network.backbone, "weights": network.weights, "precision": network.precision}
+    place = {
+        **{"backbone": network.backbone, "weights": network.weights, "precision": network.precision},
+        "embed": bool(digest),
+    }
     settings = Settings().change(network=place, batches={"steps": 1, "evaluate_every": 1}, average={"decay": 0.0})
     common = _common(procedure, periods, period) | {
-        "strategy": "freeze" if digest else "scratch",
+        "strategy": "scratch",
         "annotation": "label-new",
         "head_start": False,
         "weights": digest,

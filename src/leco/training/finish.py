@@ -17,8 +17,6 @@ from leco.registry import Registry
 from leco.training.loop import Job, as_evaluated
 from leco.training.priors import class_counts
 
-_AT_ONCE = 4_096
-
 Head = tuple[Tensor, Tensor]  # weight (c, d) and bias (c,)
 FitHead = Callable[[Tensor, Tensor], Head]  # features (n, d) and evidence (n, c) of all samples -> a linear head
 HEADS: Registry[FitHead | None] = Registry("head")
