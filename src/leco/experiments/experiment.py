@@ -201,13 +201,16 @@ def defaults_for(
 ) -> dict[str, Any]:
     """Merge given settings with the defaults of the data; used for calls from Python and for files."""
     network = given.get("network")
-    backbone = network.get("backbone") if isinstance(network, Mapping) else None
+    backbone, weights = (
+        network.get(name) if isinstance(network, Mapping) else None for name in ("backbone", "weights")
+    )
     base: dict[str, Any] = {}
     if start is not None:
         with suppress(LecoError):  # reported when the bundle is read
             base = {"network": {"backbone": read_description(start).model}}
             backbone = backbone or base["network"]["backbone"]
-    return merge(merge(data.defaults(budget, None if backbone is None else str(backbone)), base), given)
+    named = (None if value is None else str(value) for value in (backbone, weights))
+    return merge(merge(data.defaults(budget, *named), base), given)
 
 
 def experiment(source: str, changes: Mapping[str, Any], settings: Mapping[str, str]) -> Experiment:

@@ -25,6 +25,7 @@ def card(description: Description, ontology: Ontology, metrics: Metrics) -> str:
         *_data(description),
         *_training(description),
         *_scores(description, metrics),
+        *_trials(description),
         *_limits(description, metrics),
         *_use(description),
     ]
@@ -115,6 +116,23 @@ def _scores(description: Description, metrics: Metrics) -> Iterator[str]:
     if description.trained != description.newest:
         yield "Measured before the upgrade."
     yield ""
+
+
+def _trials(description: Description) -> Iterator[str]:
+    if not description.trials:
+        return
+    yield "## Compared with"
+    yield ""
+    rows = []
+    for trial in description.trials:
+        values = ["-" if value is None else f"{100 * value:.1f}" for value in (trial.validation, trial.test)]
+        rows.append([f"{plain(trial.name)}{' (chosen)' * trial.chosen}", plain(trial.method), *values])
+    name = {"macc": "mAcc", "miou": "mIoU"}[description.metric]
+    yield from table(["trained", "method", f"{name} on validation, %", f"{name} on test, %"], 2, rows)
+    yield ""
+    if not description.held_out.get("validation"):
+        yield "This model is the chosen one, trained again on all labels, those of validation included."
+        yield ""
 
 
 def _limits(description: Description, metrics: Metrics) -> Iterator[str]:
