@@ -130,7 +130,7 @@ class Dataset(ABC):
     def defaults(
         self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
     ) -> dict[str, Any]:
-        """Default settings for this data, nested as in `experiment.yaml`, for the requested `backbone` and `weights`."""
+        """Default settings for this data, nested as in `experiment.yaml`, for a requested `backbone` and `weights`."""
 
     @abstractmethod
     def counts(self) -> Counts:
