@@ -34,7 +34,8 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
     whole = plan(procedure, periods)
     key = json.dumps([procedure.time, [stage.fingerprint for stage in whole.stages]])
     path = store.stages.parent / "auto" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    steps = read_json(path, 10_000).get("steps") if path.is_file() else None
+    known = read_json(path, 10_000) if path.is_file() else None
+    steps = known.get("steps") if isinstance(known, dict) else None
     if path.is_file() and (type(steps) is not int or not 0 <= steps <= _MOST_STEPS):
         raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
     if steps is None:
