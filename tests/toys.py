@@ -200,7 +200,9 @@ class Signals(Modality):
     def restored_normaliser(self, mean: Sequence[float], std: Sequence[float]) -> Standardised:
         return Standardised(torch.tensor(mean), torch.tensor(std))
 
-    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
+    def defaults(
+        self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
+    ) -> dict[str, Any]:
         return SETTINGS
 
     def network(

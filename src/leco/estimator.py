@@ -27,7 +27,7 @@ from leco.dataset.labels import Labels, as_column, as_ontology, plain_labels, re
 from leco.dataset.periods import Periods
 from leco.errors import LecoError
 from leco.evaluation import predict_at
-from leco.experiments.experiment import Procedure, spell_out
+from leco.experiments.experiment import AUTO, Procedure, spell_out
 from leco.experiments.machine import Machine
 from leco.experiments.run import run_stage
 from leco.experiments.stages import needed, plan
@@ -178,6 +178,10 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "finish": {"head": self.head, "adjust": self.adjust},
         }
         values = {name: getattr(self, name) for name in ("method", "strategy", "head_start")}
+        if self.method == AUTO:
+            raise LecoError(
+                "method: auto needs files and a validation set; use leco.train, or name a method such as lpl"
+            )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         try:
             procedure = Procedure.model_validate(values | {"seed": seed, "training": training})

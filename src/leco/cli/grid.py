@@ -98,6 +98,8 @@ def grid(
 def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, str, str]]:
     from leco.methods.method import ALL_METHODS, Method
 
+    if "auto" in _listed(methods):
+        raise LecoError("--methods: auto compares methods itself and chooses one; use `leco run`")
     chosen = ALL_METHODS if methods == "all" else [Method.parse(name) for name in _listed(methods)]
     found = []
     for annotation in _listed(annotations):

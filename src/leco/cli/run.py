@@ -127,6 +127,8 @@ def pairs(settings: list[str]) -> dict[str, str]:
 
 
 def _print_plan(wanted: "Experiment", ready: "Run") -> None:
+    from leco.experiments.auto import refitted
+
     training, periods, stages = wanted.training, ready.periods, ready.plan
     typer.echo(f"{periods.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
     scaled_down = "small budget, scaled down: " if wanted.budget == "small" else ""
@@ -146,7 +148,8 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
         typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {name}")
     steps = sum(stage.training.batches.steps for stage in to_do)
     samples = sum(stage.training.batches.steps * stage.training.batches.size for stage in to_do)
-    again = "; the chosen one is then trained on all labels" if stages.trials and periods.refits else ""
+    refits = any(refitted(stage, periods)[0] is not stage for stage in stages.trials.values())
+    again = "; the chosen one is then trained on all labels" if refits else ""
     typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {samples:,} samples{again}")
 
 

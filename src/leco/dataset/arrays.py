@@ -128,7 +128,9 @@ class ArrayDataset(Dataset):
         known = {name: InMemory(torch.from_numpy(indices)) for name, indices in self.labels.known.items()}
         return Samples(InMemory(self.features), dict(known))
 
-    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
+    def defaults(
+        self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
+    ) -> dict[str, Any]:
         """The modality's settings for own data."""
         return self.modality.defaults(0, backbone)
 

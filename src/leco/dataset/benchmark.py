@@ -80,7 +80,9 @@ class BenchmarkDataset(Dataset):
         )
         return made if tested else made.without_test()
 
-    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
+    def defaults(
+        self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
+    ) -> dict[str, Any]:
         """The recipe's settings, at the paper's budget or a smaller one."""
         if budget not in self.recipe.settings:
             known = " or ".join(self.recipe.settings)

@@ -127,8 +127,10 @@ class Dataset(ABC):
         """Split the samples into time periods; the test split is read only if `tested`."""
 
     @abstractmethod
-    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
-        """Default settings for this data, nested as in `experiment.yaml`, for the requested `backbone`."""
+    def defaults(
+        self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
+    ) -> dict[str, Any]:
+        """Default settings for this data, nested as in `experiment.yaml`, for a requested `backbone` and `weights`."""
 
     @abstractmethod
     def counts(self) -> Counts:
@@ -274,12 +276,14 @@ class ManifestDataset(Dataset):
         manifest, samples = self._samples(tested)
         return manifest_periods(self, manifest, samples, seed, network or NetworkSettings())
 
-    def defaults(self, budget: str = "paper", backbone: str | None = None) -> dict[str, Any]:
+    def defaults(
+        self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
+    ) -> dict[str, Any]:
         """The modality's defaults for own data."""
         samples = 0
         with suppress(LecoError):  # reported when the data are read
             samples = sum(splits["train"] for splits in self.counts().values())
-        return self.modality.defaults(self.image_size, backbone, samples)
+        return self.modality.defaults(self.image_size, backbone, samples, weights)
 
     def counts(self) -> Counts:
         """Number of labels in the rows, by version and split."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from leco.dataset import Periods
 from leco.errors import LecoError
-from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage
+from leco.experiments.stages import HEAD_WITH_OLD, RATE, REGRESSION, Plan, Stage
 from leco.experiments.store import AnyStore
 from leco.model.description import Trial
 
@@ -46,23 +46,29 @@ def decide(plan: Plan, store: AnyStore) -> str:
 
     Trials are listed from the simplest to the one that uses the most; the last one that is no worse than the best on
     validation, up to the standard error of their difference, is chosen. With few validation samples that is the one
-    with old labels, unless they clearly do harm.
+    with old labels, unless they clearly do harm. Of several learning rates, only the best takes part.
     """
     results = {label: store.require(stage.fingerprint) for label, stage in plan.trials.items()}
     scores = {label: score_of(result) for label, result in results.items() if not result.get("diverged")}
     if not scores:
         raise LecoError(f"every trial diverged: {next(iter(results.values()))['diverged']}")
+    best_rates: dict[str, str] = {}
+    for label, score in scores.items():
+        kind = label.partition(RATE)[0]
+        if kind not in best_rates or score.value > scores[best_rates[kind]].value:
+            best_rates[kind] = label
     best = max(scores.values(), key=lambda score: score.value)
-    return next(label for label, score in reversed(scores.items()) if score.reaches(best))
+    return next(label for label in reversed(best_rates.values()) if scores[label].reaches(best))
 
 
 def refitted(stage: Stage, periods: Periods) -> tuple[Stage, Periods]:
     """Return the training of a trial on all labels, validation included, and the periods for it.
 
     Its teacher is the trial's. A trial that starts from earlier periods remains as it is, as does one for which
-    validation samples were given.
+    validation samples were given, or none were held out.
     """
-    if not periods.refits or stage.previous or stage.start:
+    held_out = periods.annotated(stage.period, stage.annotation).validation.indices
+    if not periods.refits or not len(held_out) or stage.previous or stage.start:
         return stage, periods
     full = periods.refitted()
     material, learned = (f"{full.name} {digest}" for digest in (full.fingerprint, full.learned))

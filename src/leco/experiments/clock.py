@@ -5,11 +5,13 @@ The number is decided once and kept in the store, so that the same command conti
 
 import hashlib
 import json
+import os
 
 from leco.dataset import Periods
 from leco.errors import LecoError
+from leco.experiments.auto import refitted
 from leco.experiments.experiment import Procedure, seconds_of
-from leco.experiments.stages import NEW_ALONE, WITH_OLD, Plan, plan
+from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed
 from leco.io import read_json, write_text
@@ -24,15 +26,18 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
     whole = plan(procedure, periods)
     key = json.dumps([procedure.time, [stage.fingerprint for stage in whole.stages]])
     path = store.stages.parent / "auto" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    steps = read_json(path, 10_000).get("steps") if path.is_file() else None
+    known = read_json(path, 10_000) if path.is_file() else None
+    steps = known.get("steps") if isinstance(known, dict) else None
     if path.is_file() and (type(steps) is not int or not 0 <= steps <= _MOST_STEPS):
         raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
     if steps is None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise LecoError("time: speed is measured in one process only; set training.batches.steps under torchrun")
         steps = _steps_within(seconds_of(procedure.time), whole, periods, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps({"time": procedure.time, "steps": steps}) + "\n")
     if not steps:
-        heads = {label: stage for label, stage in whole.trials.items() if stage.training.batches.steps == 1}
+        heads = {label: stage for label, stage in whole.trials.items() if label in (REGRESSION, HEAD_WITH_OLD)}
         return Plan((tuple(heads.values()),), heads)
     settings = procedure.training.change(batches={"steps": steps})
     return plan(procedure.model_copy(update={"training": settings}), periods)
@@ -40,14 +45,18 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
 
 def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:
     """Return the number of steps of each training that fits; 0 if only heads do."""
-    heads = [stage for stage in whole.trials.values() if stage.on_features]
-    left = _RESERVE * seconds - (seconds_to_embed(heads[0], periods, device) + SECONDS_OF_HEADS if heads else 0.0)
-    trained = [stage for label, stage in whole.trials.items() if label.startswith((NEW_ALONE, WITH_OLD))]
-    stages = [stage for stage in whole.stages if stage.training.batches.steps > 1]
-    again = trained[-1:] if periods.refits and heads else []  # on all labels
-    paces = {str(stage.method): measure(stage, periods, device).step for stage in stages}
+    heads = [stage for label, stage in whole.trials.items() if label in (REGRESSION, HEAD_WITH_OLD)]
+    stages = [stage for stage in whole.stages if stage not in heads]
+    if not stages:
+        return 0
+    embedded = [stage for stage in heads if stage.on_features]
+    left = _RESERVE * seconds - (seconds_to_embed(embedded[0], periods, device) + SECONDS_OF_HEADS if embedded else 0.0)
+    again = [stage for stage in stages[-1:] if refitted(stage, periods)[0] is not stage]  # on all labels
+    paces = {
+        method: measure(stage, periods, device).step for method, stage in {str(s.method): s for s in stages}.items()
+    }
     per_step = sum(paces[str(stage.method)] for stage in (*stages, *again))
-    steps = int(left / per_step) if per_step else 0
+    steps = int(left / per_step)
     if steps < _FEWEST_STEPS and not heads:
         least = _FEWEST_STEPS * per_step
         raise LecoError(f"time: {seconds:.0f} s are too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")

@@ -203,13 +203,14 @@ def defaults_for(
     """Merge given settings with the defaults of the data; used for calls from Python and for files."""
     network = given.get("network")
     network = network if isinstance(network, Mapping) else {}
-    backbone = network.get("backbone")
+    backbone, weights = (network.get(name) for name in ("backbone", "weights"))
     base: dict[str, Any] = {}
     if start is not None:
         with suppress(LecoError):  # reported when the bundle is read
             base = {"network": {"backbone": read_description(start).model}}
             backbone = backbone or base["network"]["backbone"]
-    found = data.defaults(budget, None if backbone is None else str(backbone))
+    named = (None if value is None else str(value) for value in (backbone, weights))
+    found = data.defaults(budget, *named)
     if str(network.get("embed", "")).lower() == "true" and data.modality.embeds:
         found = _defaults_for_heads(None if backbone is None else str(backbone))
     return merge(merge(found, base), given)

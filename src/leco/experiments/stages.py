@@ -24,6 +24,7 @@ REGRESSION = "logistic regression on the new labels"
 HEAD_WITH_OLD = "a head on the same features, with old labels"
 NEW_ALONE = "the network, new labels alone"
 WITH_OLD = "the network, with old labels"
+RATE = ", learning rate "  # before a learning rate, if there are several
 _FORMAT = 2  # of results; incremented when a change of the code changes them
 
 
@@ -191,7 +192,8 @@ def _plan_auto(procedure: Procedure, periods: Periods) -> Plan:
     teacher is the trial without history.
     """
     last = len(periods.versions) - 1
-    history = bool(periods.annotated(last, "label-new").history)
+    _ = periods.first  # raises if the model to start from is not older
+    history = bool(periods.annotated(last, procedure.annotation if last else "label-new").history)
     network, modality = procedure.training.network, periods.modality
     digest = "" if periods.start else _digest_of_weights(network, periods)
     trials: dict[str, Stage] = {}
@@ -216,7 +218,7 @@ def _by_rate(label: str, stages: Sequence[Stage]) -> dict[str, Stage]:
     """Name stages after what they are and, if there are several, their learning rates."""
     if len(stages) == 1:
         return {label: stages[0]}
-    return {f"{label}, learning rate {stage.training.learning_rate:g}": stage for stage in stages}
+    return {f"{label}{RATE}{stage.training.learning_rate:g}": stage for stage in stages}
 
 
 def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str) -> dict[str, Stage]:
@@ -229,13 +231,13 @@ def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str
     settings = Settings().change(network=place, batches={"steps": 1, "evaluate_every": 1}, average={"decay": 0.0})
     common = _common(procedure, periods, period) | {
         "strategy": "scratch",
-        "annotation": "label-new",
+        "annotation": procedure.annotation if period else "label-new",
         "head_start": False,
         "weights": digest,
     }
     plain = Stage(method=Method(), training=settings.change(finish={"head": "linear"}), **common)
-    method = applicable(Method("lpl"), periods, period, "label-new")
-    if method == Method():
+    method = applicable(Method("lpl"), periods, period, common["annotation"])
+    if method == Method() or not periods.annotated(period, common["annotation"]).history:
         return {REGRESSION: plain}
     best = Stage(method=method, training=settings.change(finish={"head": "best"}), **common)
     return {REGRESSION: plain, HEAD_WITH_OLD: best}

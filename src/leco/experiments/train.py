@@ -23,7 +23,7 @@ from leco.experiments.clock import fit_into
 from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
-from leco.experiments.stages import Plan, Stage, choose, plan
+from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path
 from leco.model.bundle import Bundle, check_target, read_bundle
@@ -54,6 +54,8 @@ def train(
     optimiser: PartGiven = None,
     average: PartGiven = None,
     batches: PartGiven = None,
+    views: PartGiven = None,
+    loss: PartGiven = None,
     pseudo_labels: PartGiven = None,
     history: PartGiven = None,
     transfer: PartGiven = None,
@@ -86,6 +88,8 @@ def train(
         optimiser: Settings of the optimiser.
         average: Settings of weight averaging.
         batches: Settings of steps and batch size.
+        views: Settings of random views of images.
+        loss: Settings of the loss of the newest labels.
         pseudo_labels: Settings of pseudo-labels.
         history: Settings of the history's coarse labels.
         transfer: Settings of the transfer between periods.
@@ -106,7 +110,7 @@ def train(
     """
     parts = {
         **{"network": network, "optimiser": optimiser, "average": average, "batches": batches},
-        **{"pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
+        **{"views": views, "loss": loss, "pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
         **{"segmentation": segmentation, "finish": finish},
     }
     if not isinstance(data, Dataset):
@@ -237,7 +241,8 @@ class Run:
 
     def _keep_first_answer(self, label: str, machine: Machine) -> None:
         stage = self.plan.trials[label]
-        if len(self.plan.trials) == 2 and not self.periods.refits:  # it is the model itself
+        only_heads = self.plan.trials.keys() <= {REGRESSION, HEAD_WITH_OLD}
+        if only_heads and refitted(stage, self.periods)[0] is stage:  # it is the model itself
             return
         folder = bundle_place(self.store.stages.parent, stage, "first-answer")
         bundle_stage(self.store, stage.fingerprint, folder)

@@ -1,6 +1,7 @@
 """Images with one label each."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from leco.methods.method import Method
 from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import build_backbone, check_backbone
 from leco.models.network import AnyNetwork, Network
-from leco.models.timm_models import input_config, pretrained_config
+from leco.models.timm_models import input_config, is_timm, pretrained_config
 from leco.models.weights import Weights, default_weights, local_weights
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
@@ -29,6 +30,7 @@ _MEASURED = 2_000  # images for channel statistics
 _BATCH = 64
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS, _MOST_STEPS_ON_GPU = 15, 200, 400, 4_000  # of fine-tuning
 FROZEN_LAYERS = 0.35
+_RANDOM = "resnet18"  # the backbone without pretrained weights
 
 
 @register_modality
@@ -75,22 +77,24 @@ class Images(Modality):
         found = default_weights()
         return super().default_side() if found is None else input_config(found.backbone).side
 
-    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
-        """Fine-tune the pretrained weights that are on this machine, or else train a resnet18 from random ones.
+    def defaults(
+        self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
+    ) -> dict[str, Any]:
+        """Fine-tune the weights that are named or on this machine, or else train a resnet18 from random ones.
 
         Nothing is downloaded. Every choice was measured: docs/lab-book/log.md.
         """
-        found = local_weights(backbone) if backbone else default_weights()
-        if found is None:
+        tuned = _fine_tuned(backbone, weights)
+        if tuned is None:
             return {
-                "network": {"backbone": backbone or "resnet18", "norm_momentum": 0.05},
+                "network": {"backbone": backbone or _RANDOM, "norm_momentum": 0.05},
                 "average": {"norm": True},
                 "batches": {"steps": 1_000, "evaluate_every": 200},
             }
         steps = fine_tuning_steps(samples, gpu=torch.cuda.is_available())
         return {
             "network": {
-                "backbone": found.backbone,
+                "backbone": tuned,
                 "weights": "pretrained",
                 "frozen_norm": True,
                 "frozen_layers": FROZEN_LAYERS,
@@ -101,7 +105,7 @@ class Images(Modality):
             },
             "average": {"decay": 0.0},
             "batches": {"steps": steps, "size": _BATCH, "evaluate_every": 10**6},  # only at the end
-            "views": {"crop": 0.35, "size": _crop_size(found.backbone, image_size)},
+            "views": {"crop": 0.35, "size": _crop_size(tuned, image_size)},
             "loss": {"label_smoothing": 0.1},
         }
 
@@ -158,9 +162,22 @@ def fine_tuning_steps(samples: int, gpu: bool) -> int:
     return min(most, max(_FEWEST_STEPS, _EPOCHS * samples // _BATCH))
 
 
+def _fine_tuned(backbone: str | None, weights: str | None) -> str | None:
+    """Return the backbone that starts from pretrained weights; None if they are random."""
+    if weights == "random":
+        return None
+    if (found := local_weights(backbone) if backbone else default_weights()) is not None:
+        return found.backbone
+    named = backbone or _RANDOM
+    return named if weights is not None and is_timm(named) else None
+
+
 def _crop_size(backbone: str, side: int) -> int:
     """Side of training crops, about 0.7 of the images' side; the full side for backbones that take one size only."""
-    return 0 if pretrained_config(backbone).fixed_input_size else max(32, round(side / 1.4 / 32) * 32)
+    with suppress(LecoError):  # reported when the backbone is built
+        if not pretrained_config(backbone).fixed_input_size:
+            return max(32, round(side / 1.4 / 32) * 32)
+    return 0
 
 
 def channel_statistics(normalise: Normalise) -> tuple[list[float], list[float]]:

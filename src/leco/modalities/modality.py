@@ -76,8 +76,13 @@ class Modality(ABC):
         return 64
 
     @abstractmethod
-    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
-        """Default settings for own data with so many `samples`, nested as in `experiment.yaml`, for a `backbone`."""
+    def defaults(
+        self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
+    ) -> dict[str, Any]:
+        """Default settings for own data with so many `samples`, nested as in `experiment.yaml`.
+
+        They suit the `backbone` and the `weights` that were named, if any.
+        """
 
     # Networks and training
 

@@ -71,7 +71,9 @@ class Segmentation(Modality):
         """Centre and scale each channel."""
         return Normalisation(torch.tensor(mean), torch.tensor(std))
 
-    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
+    def defaults(
+        self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
+    ) -> dict[str, Any]:
         """The small network, with crops of the size of the images."""
         side = {"crop": image_size, "base_size": image_size, "window": image_size}
         return merge(TINY, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})

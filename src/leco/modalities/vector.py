@@ -52,7 +52,9 @@ class Vectors(Modality):
         """Scale to length ten."""
         return unit_length
 
-    def defaults(self, image_size: int, backbone: str | None = None, samples: int = 0) -> dict[str, Any]:
+    def defaults(
+        self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
+    ) -> dict[str, Any]:
         """A linear head."""
         return LINEAR
 

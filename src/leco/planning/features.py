@@ -22,10 +22,10 @@ from leco.data.views.features import unit_length
 from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.embedding import Embedder
-from leco.experiments.experiment import Experiment
+from leco.experiments.experiment import AUTO, Experiment
 from leco.experiments.machine import Machine
 from leco.experiments.run import run_stage, stored_network
-from leco.experiments.stages import Plan, choose, plan
+from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.models.backbones import build_backbone, check_backbone
 from leco.models.dense.trunks import resize
@@ -33,6 +33,7 @@ from leco.models.weights import find_weights
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
+from leco.settings import NetworkSettings
 
 PIXELS = "pixels"  # in place of a backbone
 DIMENSIONS = 256
@@ -79,27 +80,43 @@ class LearnedStore(Store):
 def find_extractor(
     wanted: Experiment, periods: Periods, runs: Path, machine: Machine, backbone: str | None
 ) -> Extractor:
-    """Return the named backbone, or the model of the period before: from the store, or trained now."""
+    """Return the named backbone, or by default the one that `auto` fits heads on, or the model of the period before.
+
+    That model is in the store, or trained now.
+    """
     if backbone is None and periods.modality.name == "features":
         return Extractor("the feature vectors themselves", "features", nn.Identity())
-    if backbone is None:
+    if backbone is None and (stage := _head_of(wanted, periods)) is not None:
+        found = _pretrained(stage.training.network, periods)
+    elif backbone is None:
         found = _trained(wanted, periods, LearnedStore(runs), machine)
     elif backbone == PIXELS:
         network: nn.Module = _Surroundings() if periods.modality.has_masks else nn.Identity()
         found = Extractor("pixels", PIXELS, network)
     elif periods.modality.name == "classification":
         check_backbone(backbone)
-        weights = find_weights(backbone, "download", place="--backbone")
-        assert weights is not None
-        network = build_backbone(backbone, periods.shape, weights)
-        embedder = Embedder.of(network, backbone, periods)
-        found = Extractor(f"{backbone} with the weights of {weights.source}", weights.digest, network, embedder)
+        found = _pretrained(NetworkSettings(backbone=backbone, weights="download"), periods, place="--backbone")
     else:
         raise LecoError(
             f"--backbone: {backbone!r} is for classification of images; leave it out, or pass --backbone {PIXELS}"
         )
     found.network.eval()
     return found
+
+
+def _head_of(wanted: Experiment, periods: Periods) -> Stage | None:
+    """Return a stage of `auto` that fits a head to features of a pretrained backbone, if it has one."""
+    if wanted.method != AUTO:
+        return None
+    return next((stage for stage in plan(wanted, periods).stages if stage.on_features), None)
+
+
+def _pretrained(network: NetworkSettings, periods: Periods, place: str = "training.network.weights") -> Extractor:
+    weights = find_weights(network.backbone, network.weights, place=place)
+    assert weights is not None
+    backbone = build_backbone(network.backbone, periods.shape, weights)
+    embedder = Embedder.of(backbone, network.backbone, periods)
+    return Extractor(f"{network.backbone} with the weights of {weights.source}", weights.digest, backbone, embedder)
 
 
 def _trained(wanted: Experiment, periods: Periods, store: Store, machine: Machine) -> Extractor:

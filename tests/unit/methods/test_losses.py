@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,10 @@ from tests.ontologies import ontologies
 
 from leco import Ontology
 from leco.methods import agrees, condition, evidence_nll, hard_pseudo_nll, joint_nll, soft_pseudo_nll
+from leco.methods.losses import uniform_nll
+from leco.methods.method import Method
+from leco.methods.terms import NEW, newest_labels, terms
+from leco.settings import LossSettings
 
 
 def random_logits(data: st.DataObject, *shape: int) -> torch.Tensor:
@@ -183,3 +188,28 @@ def test_rows_of_another_shape_are_not_broadcast(function):
 def test_an_unknown_reduction_is_refused():
     with pytest.raises(ValueError, match="'none', 'mean' or 'sum', not 'average'"):
         evidence_nll(torch.zeros(1, 2), torch.zeros(1, 2), reduction="average")
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 4, 2, 5)])
+def test_uniform_loss_is_the_cross_entropy_with_all_classes_averaged(shape):
+    logits = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    each = [F.cross_entropy(logits, torch.full((shape[0], *shape[2:]), c), reduction="none") for c in range(shape[1])]
+    torch.testing.assert_close(uniform_nll(logits), torch.stack(each).mean(dim=0))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_smoothed_labels_cost_what_torch_says_and_missing_ones_nothing(street, smoothing):
+    evidence = street.evidence()
+    labels = torch.tensor([0, 3, -1, 7, 5])
+    logits = torch.randn(len(labels), len(street.newest), generator=torch.Generator().manual_seed(0))
+    step = SimpleNamespace(new=SimpleNamespace(rows=evidence.ids(labels, street.newest.name)))
+    (mean,) = newest_labels({NEW: {street.newest.name: logits}}, step, evidence, smoothing).means
+    expected = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum", label_smoothing=smoothing)
+    torch.testing.assert_close(mean.total, expected)
+    assert mean.count == 4
+
+
+def test_terms_smooth_the_newest_labels_only():
+    plain, smooth = (terms(Method("lpl"), loss=LossSettings(label_smoothing=share)) for share in (0.0, 0.2))
+    assert [term.loss.keywords.get("smoothing") for term in plain] == [0.0, None]
+    assert [term.loss.keywords.get("smoothing") for term in smooth] == [0.2, None]

@@ -25,6 +25,7 @@ from leco.data.views import (
 from leco.data.views import features as feature
 from leco.data.views.images import resample
 from leco.data.views.randaugment import randaugment
+from leco.data.views.sets import crop_views, cropped
 
 IMAGE_VIEWS = {
     "flip": flip,
@@ -36,6 +37,9 @@ IMAGE_VIEWS = {
     "strong": strong,
     **{f"cifar {part}": getattr(VIEW_SETS["cifar"], part) for part in ("weak", "strong")},
     "digits strong": VIEW_SETS["digits"].strong,
+    "crop": crop_views(0.35, 24).weak,
+    "another crop": crop_views(0.35, 24).strong,
+    "distorted crop": crop_views(0.35, distorted=True).strong,
 }
 
 
@@ -231,3 +235,42 @@ def test_inat_views_are_224_pixels_wide(photographs):
 def test_an_unknown_set_of_views_is_refused_with_the_nearest():
     with pytest.raises(LecoError, match="'cifra' is not a set of views; did you mean 'cifar'"):
         view_set("cifra")
+
+
+def test_crops_have_the_wanted_side_or_that_of_the_images(photographs):
+    side = photographs.shape[-1]
+    for size, expected in ((0, side), (24, 24), (40, 40)):
+        views = crop_views(0.35, size)
+        for view in (views.weak, views.strong):
+            assert view(photographs, draw(len(photographs))).shape[-2:] == (expected, expected)
+    assert crop_views(0.35, 24).evaluate(photographs, draw(len(photographs))) is photographs
+
+
+@pytest.mark.parametrize("least", [0.1, 0.35, 0.8])
+def test_a_crop_shows_at_least_its_share_of_the_area(least):
+    """Pixels tell their place, so that the shown box can be read off a crop, up to a pixel at each edge."""
+    side, n = 128, 300
+    seen = cropped(numbered(n, side, side), draw(n), least=least).int()
+    tall, wide = (seen[:, channel].flatten(1).amax(1) - seen[:, channel].flatten(1).amin(1) + 3 for channel in (0, 1))
+    shares = tall * wide / side**2
+    assert shares.min() >= 0.9 * least  # boxes that do not fit are clipped
+    assert shares.max() > 0.9
+    assert (shares < least + 0.2).any()
+
+
+def test_half_of_the_crops_are_mirrored():
+    seen = cropped(numbered(400, 32, 32), draw(400), least=0.5).int()
+    mirrored = (seen[:, 1, 0, 0] > seen[:, 1, 0, -1]).float().mean()
+    assert 0.4 < mirrored < 0.6
+
+
+def test_the_strong_crop_is_another_one_and_distorted_only_on_request(photographs):
+    draws = draw(len(photographs))
+    plain, distorted = crop_views(0.35, 24), crop_views(0.35, 24, distorted=True)
+    assert torch.equal(plain.weak(photographs, draws), distorted.weak(photographs, draws))
+    weak_view, strong_view = plain.weak(photographs, draws), plain.strong(photographs, draws)
+    assert not torch.equal(weak_view, strong_view)
+    own = draws.branch("strong")
+    assert torch.equal(strong_view, cropped(photographs, own, least=0.35, size=24))
+    expected = cutout(randaugment(strong_view, own), own)
+    assert torch.equal(distorted.strong(photographs, draws), expected)
