@@ -23,7 +23,7 @@ from leco.experiments.clock import fit_into
 from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
-from leco.experiments.stages import Plan, Stage, choose, plan
+from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path
 from leco.model.bundle import Bundle, check_target, read_bundle
@@ -54,6 +54,8 @@ def train(
     optimiser: PartGiven = None,
     average: PartGiven = None,
     batches: PartGiven = None,
+    views: PartGiven = None,
+    loss: PartGiven = None,
     pseudo_labels: PartGiven = None,
     history: PartGiven = None,
     transfer: PartGiven = None,
@@ -72,20 +74,23 @@ def train(
 
     Args:
         data: The samples and their ontology.
-        method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term. By
-            default `auto` for own data, which tries several and lets validation choose, and `lpl+st-hard/cond` for
-            benchmarks.
+        method: `auto`, the default for own data, which trains without and with old labels and lets validation choose;
+            or one of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, the default for benchmarks; or one with
+            a registered term.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
-        time: For `auto`: a duration such as `30m`, for which the number of steps is chosen.
+        time: For `auto`: the duration of the whole training, such as `30m`; the number of steps follows from the
+            measured speed.
         budget: `paper`, or `small` for two CPU cores; for benchmarks.
         start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
         optimiser: Settings of the optimiser.
         average: Settings of weight averaging.
         batches: Settings of steps and batch size.
+        views: Settings of random crops.
+        loss: Settings of the loss.
         pseudo_labels: Settings of pseudo-labels.
         history: Settings of the history's coarse labels.
         transfer: Settings of the transfer between periods.
@@ -106,8 +111,8 @@ def train(
     """
     parts = {
         **{"network": network, "optimiser": optimiser, "average": average, "batches": batches},
-        **{"pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
-        **{"segmentation": segmentation, "finish": finish},
+        **{"views": views, "loss": loss, "pseudo_labels": pseudo_labels, "history": history},
+        **{"transfer": transfer, "segmentation": segmentation, "finish": finish},
     }
     if not isinstance(data, Dataset):
         raise LecoError(f"data: must be a leco.Dataset, not {reprlib.repr(data)}; see Dataset.from_folders")
@@ -127,6 +132,7 @@ def train(
             "head_start": head_start,
             "annotation": annotation,
             "seed": seed,
+            "time": time,
         },
         "training": defaults_for(data, given, budget=budget or DEFAULT_BUDGET, start=start),
     }
@@ -232,7 +238,7 @@ class Run:
 
     def _keep_first_answer(self, label: str, machine: Machine) -> None:
         stage = self.plan.trials[label]
-        if len(self.plan.trials) == 2 and not self.periods.refits:  # it is the model itself
+        if self.plan.trials.keys() <= {REGRESSION, HEAD_WITH_OLD} and not self.periods.refits:  # it is the model itself
             return
         folder = bundle_place(self.store.stages.parent, stage, "first-answer")
         bundle_stage(self.store, stage.fingerprint, folder)
