@@ -38,6 +38,7 @@ SMALLER = {
         "leco.train(data)": f"leco.train(data, {SCRIPT})",
     },
     "python.md": {
+        "leco.train(data)": f"leco.train(data, {SCRIPT})",
         '"backbone": "resnet18"': '"backbone": "wrn-16-1"',
         '"steps": 1_000, "size": 128': '"steps": 2, "size": 8',
     },
