@@ -65,7 +65,7 @@ def check(
         root = own["root"] if isinstance(own.get("root"), Path) else own["manifest"].parent
         check_manifest(found, own["manifest"], root, most, tick)
     if found.ontology and found.manifest:
-        history = found.experiment is None or Method.parse(found.experiment.method) != Method()
+        history = found.experiment is None or found.experiment.method != str(Method())
         check_labels(found, found.ontology, found.manifest, history)
     if found.experiment and found.ontology and found.manifest:
         _check_training(found, found.experiment, found.ontology, found.manifest)
