@@ -59,7 +59,7 @@ def blocks(page: Path) -> list[Block]:
 def follow(page: Path, folder: Path, smaller: Mapping[str, str], wanted: Callable[[str], bool]) -> dict[str, str]:
     """Do what a page says, in the current folder, and return the output of each command that is wanted.
 
-    Texts of `smaller` are replaced in commands and scripts.
+    Texts of `smaller` are replaced in commands, scripts and files.
     """
     (folder / "examples").symlink_to(ROOT / "examples")
     output: dict[str, str] = {}
@@ -67,7 +67,7 @@ def follow(page: Path, folder: Path, smaller: Mapping[str, str], wanted: Callabl
     printed = StringIO()
     for block in blocks(page):
         if block.file:
-            _write(folder / block.file, block.text)
+            _write(folder / block.file, _shorten(block.text, smaller))
         if block.is_script:
             printed = StringIO()
             with redirect_stdout(printed):

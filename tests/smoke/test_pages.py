@@ -38,12 +38,13 @@ SMALLER = {
         "leco.train(data)": f"leco.train(data, {SCRIPT})",
     },
     "python.md": {
+        "leco.train(data)": f"leco.train(data, {SCRIPT})",
         '"backbone": "resnet18"': '"backbone": "wrn-16-1"',
         '"steps": 1_000, "size": 128': '"steps": 2, "size": 8',
     },
     "extend.md": {"run digits-leco": f"run digits-leco {STEPS}", "run experiment.yaml": f"run experiment.yaml {FEW}"},
     "bundles.md": {"leco run project": f"leco run {FEW} project"},
-    "own-data.md": {"leco run": f"leco run {FEW}"},
+    "own-data.md": {"leco run": f"leco run {FEW}", "--time 30m": "--time 30m --dry-run"},
     "planning.md": {
         "leco plan": f"leco plan {FEW} --draws 5",
         "leco batch export": f"leco batch export {FEW}",

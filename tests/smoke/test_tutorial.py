@@ -1,4 +1,4 @@
-"""docs/tutorial/own-images.md, run literally: every command in its order, with fewer images and steps."""
+"""docs/tutorial/own-images.md, run literally: every command in its order, with smaller and fewer images, and fewer steps."""
 
 import csv
 import re
@@ -10,10 +10,11 @@ from tests.pages import ROOT, follow
 from leco import Ontology
 from leco.model.bundle import read_bundle
 
-BATCHES = {"steps": 4, "size": 16, "evaluate_every": 2}
+SETTINGS = {"network.backbone": "wrn-16-1", "batches.steps": 4, "batches.size": 16, "batches.evaluate_every": 2}
 FEWER = {
     "--images 60": "--images 6",
-    "leco run": " ".join(["leco run", *(f"--set training.batches.{name}={value}" for name, value in BATCHES.items())]),
+    "image_size: 96": "image_size: 32",
+    "leco run": " ".join(["leco run", *(f"--set training.{name}={value}" for name, value in SETTINGS.items())]),
 }
 
 

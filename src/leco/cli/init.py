@@ -55,8 +55,8 @@ def init(
 
     leco init DIR --from-images photos/v1 photos/v2
 
-    Images stay where they are. The history of the classes is guessed where that is safe, and marked as such for
-    `leco check`; the rest is listed for you.
+    Images stay where they are. Origins of classes are guessed from their names, and from images labelled in both
+    versions, where that is safe; `leco check` lists the guesses. What is left for you to fill in is listed.
     """
     from leco.data.importers.importer import Options
     from leco.experiments.init import example, from_data
@@ -82,10 +82,10 @@ def init(
         made = from_data(folder, kinds[0], sources or [], options, strict=strict)
     else:
         made = example(folder)
-    _print_project(folder, made)
+    _print_project(folder, made, own_data=bool(kinds))
 
 
-def _print_project(folder: Path, made: "Project") -> None:
+def _print_project(folder: Path, made: "Project", *, own_data: bool) -> None:
     from leco.experiments.init import LEFT_OUT, split_note
 
     source = made.source
@@ -101,7 +101,7 @@ def _print_project(folder: Path, made: "Project") -> None:
         typer.echo(f"{folder / LEFT_OUT} lists everything that was left out")
     if note := split_note(made):
         typer.echo(note)
-    if made.steps:
+    if own_data:
         typer.echo(_weights(made.weights))
     for step in made.steps:
         _print_step(step)

@@ -18,9 +18,11 @@ _Row = dict[str, Any]
 
 def models(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="PATTERN", help="Also list timm's models of such names: 'resnet*'.")
+        str | None, typer.Argument(metavar="PATTERN", help="List timm's models of such names instead: 'resnet*'.")
     ] = None,
-    speed: Annotated[bool, typer.Option(help="Measure the speed of backbones whose weights are here.")] = True,
+    speed: Annotated[
+        bool, typer.Option(help="Measure the speed of embedding, if the weights are on this machine.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
 ) -> None:
@@ -49,9 +51,9 @@ def models(
         typer.echo(json.dumps(rows, indent=1))
         return
     if rows:
-        headings = ["backbone", "weights", "parameters", "input", "digest", "images/s"]
+        headings = ["backbone", "weights", "params", "px", "images/s"]
         filler = [[""] * len(headings)] * (len(found) - len(rows))  # counted, but not shown
-        print_table(headings, [*map(_cells, rows), *filler], right=(2, 3, 5), most=_MOST)
+        print_table(headings, [*map(_cells, rows), *filler], right=(2, 3, 4), most=_MOST)
     if not on_machine:
         typer.echo(f"no pretrained weights on this machine; {HOW_TO_GET}")
 
@@ -73,5 +75,5 @@ def _cells(row: _Row) -> list[str]:
     speed = row["images_per_second"]
     return [
         *(row["backbone"], row["weights"] or _ABSENT, f"{row['parameters'] / 1e6:.1f} M", str(row["input"])),
-        *((row["digest"] or "")[:8], "" if speed is None else f"{speed:,.0f}"),
+        "" if speed is None else f"{speed:,.0f}",
     ]

@@ -23,9 +23,9 @@ def run(
     method: Annotated[
         str | None,
         typer.Option(
-            help="A loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its refinement (filter or "
-            "cond), such as ce, lpl or joint+pl; lpl+st-hard/cond by default. For own data the default is auto, which "
-            "tries several and keeps what is best on validation.",
+            help="auto, the default for own data: train without and with old labels, and keep what is best on "
+            "validation. Or a loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its refinement "
+            "(filter or cond), such as ce, lpl or lpl+st-hard/cond, the default for benchmarks.",
             show_default=False,
         ),
     ] = None,
@@ -39,7 +39,7 @@ def run(
     time: Annotated[
         str | None,
         typer.Option(
-            help="For auto: a duration such as 30m; the number of steps follows from measured speed.",
+            help="For auto: duration of the whole run, such as 30m; the number of steps follows from measured speed.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,7 @@ def run(
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:
-    """Train over the periods of a benchmark or of own data; existing stages are reused.
+    """Train on own data or over the periods of a benchmark, and write a bundle; existing stages are reused.
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """

@@ -69,19 +69,20 @@ def train(
 ) -> Model:
     """Train over all periods of a dataset, and return the model for its newest version.
 
+    `auto` trains several models, without and with old labels, of which validation chooses one. A method is one of the
+    paper's 39, such as `ce` or `lpl`, or has a registered term.
+
     Every stage is stored in the folder `store`: an interrupted call continues from its last checkpoint, and a repeated
     one only looks up its result. Ctrl-C saves a checkpoint first.
 
     Args:
         data: The samples and their ontology.
-        method: One of the paper's 39, such as `ce`, `lpl` or `lpl+st-hard/cond`, or one with a registered term. By
-            default `auto` for own data, which tries several and lets validation choose, and `lpl+st-hard/cond` for
-            benchmarks.
+        method: `auto`, the default for own data, or a method; `lpl+st-hard/cond` is the default for benchmarks.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
-        time: For `auto`: a duration such as `30m`, for which the number of steps is chosen.
+        time: For `auto`: a duration of the whole training, such as `30m`, for which the number of steps is chosen.
         budget: `paper`, or `small` for two CPU cores; for benchmarks.
         start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
@@ -131,6 +132,7 @@ def train(
             "head_start": head_start,
             "annotation": annotation,
             "seed": seed,
+            "time": time,
         },
         "training": defaults_for(data, given, budget=budget or DEFAULT_BUDGET, start=start),
     }

@@ -1,5 +1,6 @@
 """`leco.train`: the driver that Python, the command line, grids and the estimator share."""
 
+import inspect
 import json
 import signal
 import threading
@@ -14,7 +15,7 @@ from tests.commands import leco as command
 import leco
 from leco import LecoError
 from leco.experiments import train as driver
-from leco.settings import AverageSettings, BatchSettings
+from leco.settings import PARTS, AverageSettings, BatchSettings
 from leco.training.finish import HEADS
 
 SHORT = {"steps": 6, "size": 16, "evaluate_every": 3}
@@ -58,6 +59,16 @@ def test_own_data_get_the_same_defaults_from_python_and_from_a_file(tmp_path):
     from_file = experiment(str(tmp_path / "experiment.yaml"), {}, {}).training
     assert leco.Settings.model_validate(defaults_for(data, {})) == from_file
     assert (from_file.network.backbone, from_file.batches.steps) == ("linear", 2_000)
+
+
+def test_all_parts_of_the_settings_are_arguments():
+    assert PARTS.keys() <= inspect.signature(leco.train).parameters.keys()
+
+
+def test_a_time_is_checked_and_only_for_auto(digits, tmp_path):
+    for time, problem in (("soon", "must be a duration such as 90s"), ("30m", "time: is for the method auto")):
+        with pytest.raises(LecoError, match=problem):
+            leco.train(digits, method="ce", time=time, store=tmp_path)
 
 
 def test_parts_are_mappings_or_typed(digits, tmp_path):
