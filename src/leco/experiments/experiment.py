@@ -47,7 +47,7 @@ REGISTERED: dict[str, Registry[Any]] = {
 }
 DEFAULT_METHOD = "lpl+st-hard/cond"  # for benchmarks, and for networks with random weights
 AUTO = "auto"  # the default for own data: several are tried, and validation chooses
-AUTO_METHOD = "lpl+st-soft/cond"  # that it tries on pretrained networks
+AUTO_METHOD = "lpl"  # that it tries on pretrained networks; pseudo-labels gain nothing there (docs/lab-book/log.md)
 
 
 def seconds_of(text: str) -> float:

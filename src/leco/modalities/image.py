@@ -106,7 +106,7 @@ class Images(Modality):
             "average": {"decay": 0.0},
             "batches": {"steps": steps, "size": _BATCH, "evaluate_every": 10**6},  # only at the end
             "views": {"crop": 0.35, "size": _crop_size(tuned, image_size)},
-            "loss": {"label_smoothing": 0.1},
+            "loss": {"label_smoothing": 0.1, "adjust": 1.0},
         }
 
     def network(
