@@ -84,6 +84,10 @@ class NetworkSettings(Part):
     frozen_layers: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the backbone's layers, from the input on, whose weights are kept. Training is up to twice as fast."""
 
+    lora: Annotated[int, Field(ge=0, le=1_024)] = 0
+    """Rank of low-rank adapters (LoRA) that are trained in place of the backbone's weights, for vision transformers;
+    0 trains the weights. Needs `pip install 'leco[lora]'`."""
+
     precision: Precision = "32-true"
     """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
 
@@ -95,8 +99,9 @@ class NetworkSettings(Part):
         return self
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Weights to start from, if the network starts from a previous one."""
-        return () if strategy == "scratch" or self.embed else ("weights",)
+        """Weights to start from, if the network starts from a previous one; adapters, if the backbone is frozen."""
+        weights = () if strategy == "scratch" or self.embed else ("weights",)
+        return (*weights, *(("lora",) if strategy == "freeze" else ()))
 
 
 class OptimiserSettings(Part):

@@ -62,16 +62,14 @@ def grid(
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
     from leco.experiments.grid import Graph, cores, engine_of, shared_periods
-    from leco.experiments.run import build_network, starting_weights
+    from leco.experiments.train import check_network
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
     wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
-    first = graph.plans[0].stages[0]
-    # Raises if the backbone cannot take the inputs or the weights.
-    build_network(first, shared_periods(wanted[0], data), starting_weights(first))
+    check_network(graph.plans[0], shared_periods(wanted[0], data))
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "

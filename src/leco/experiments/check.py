@@ -12,10 +12,9 @@ from leco.dataset.check import LOOKED_INTO, Checked, check_labels, check_manifes
 from leco.dataset.dataset import manifest_periods
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment, ExperimentError, File, experiment
-from leco.experiments.run import build_network, starting_weights
 from leco.experiments.stages import Plan, plan
 from leco.experiments.timing import Reading, measure_reading
-from leco.experiments.train import inputs_of, misfits
+from leco.experiments.train import check_network, inputs_of, misfits
 from leco.methods.method import Method
 from leco.modalities import MODALITIES, Modality
 from leco.model.bundle import Bundle, read_bundle
@@ -141,10 +140,10 @@ def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Onto
         return
     found.reading = measure_reading(lazy, fits_memory(manifest, ontology, data.image_size))
     try:
-        first = found.plan.stages[0]
-        build_network(first, periods, starting_weights(first))
+        check_network(found.plan, periods)
     except LecoError as error:
-        found.add(found.problems, "experiment", f"training.network.backbone: {error}")
+        place = "" if str(error).startswith("training.") else "training.network.backbone: "
+        found.add(found.problems, "experiment", f"{place}{error}")
 
 
 def planned(found: CheckedExperiment) -> list[dict[str, Any]]:

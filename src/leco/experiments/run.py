@@ -33,6 +33,7 @@ from leco.io import write_bytes
 from leco.methods.terms import terms
 from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
+from leco.models.lora import add_adapters, merge
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
 from leco.progress import rate_bar
@@ -111,6 +112,7 @@ def _train_stage(
         _complete_diverged(stage, store, fabric, str(problem))
         return
     training.network.load_state_dict(training.best)  # and with it the heads of `network`
+    merge(network.backbone)
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
     result = _result(stage, judge, training, network)
     calibration = {} if seen.modality.has_masks else judge.calibration(network)
@@ -349,7 +351,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
 
 
 def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:
-    """Build the network of a stage, initialised from the previous one."""
+    """Build the network of a stage, initialised from the previous one, with adapters if they are trained."""
     seed_dropout(stage.seed)  # and everything drawn on the CPU; `torch.manual_seed` would initialise other devices
     network = build_network(stage, periods, starting_weights(stage))
     for module in network.modules():
@@ -357,6 +359,7 @@ def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) ->
             module.momentum = stage.training.network.norm_momentum
     if previous is not None:
         hand_over(previous, network, periods.until(stage.period), stage.strategy, stage.head_start)
+    add_adapters(network.backbone, stage.training.network.lora)
     return network
 
 

@@ -18,6 +18,7 @@ from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
 from leco.experiments.run import build_network, make_job, starting_weights
 from leco.experiments.stages import Plan, Stage
+from leco.models.lora import add_adapters
 from leco.models.network import AnyNetwork
 from leco.training.loop import Training
 
@@ -106,6 +107,7 @@ def measure(stage: Stage, periods: Periods, device: str) -> Pace:
     """Time some steps of a stage with untrained networks, and discard the result."""
     fabric = make_fabric(device, stage.training.network.precision)
     network = build_network(stage, periods)
+    add_adapters(network.backbone, stage.training.network.lora)
     teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
     wanted = stage.training.batches.size
     size = min(_SMALLEST, wanted)

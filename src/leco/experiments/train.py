@@ -28,6 +28,7 @@ from leco.experiments.store import Store
 from leco.io import as_path
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
+from leco.models.lora import add_adapters
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.progress import visible
@@ -202,8 +203,7 @@ class Run:
         periods = periods_for(procedure, data, start)
         store.check()
         stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
-        first = stages.stages[0]
-        build_network(first, periods, starting_weights(first))  # raises if it cannot take the inputs or the weights
+        check_network(stages, periods)
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][-1], AUTO if stages.trials else "")
         check_target(target, periods.modality.name, start)
@@ -292,6 +292,13 @@ def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]
     except LecoError as error:
         problems.append(str(error))
     return problems
+
+
+def check_network(plan: Plan, periods: Periods) -> None:
+    """Raise an error if the network of a plan cannot take its inputs, weights or adapters."""
+    first = plan.stages[0]
+    network = build_network(first, periods, starting_weights(first))
+    add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages))
 
 
 def leads() -> bool:

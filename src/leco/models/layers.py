@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import nn
 
+from leco.models.lora import adapters
+
 Norm = nn.modules.batchnorm._BatchNorm
 
 
@@ -25,10 +27,15 @@ def layer_numbers(backbone: nn.Module) -> dict[str, int]:
 
 
 def trained_parameters(backbone: nn.Module, frozen: float) -> list[nn.Parameter]:
-    """Return the parameters above the first layers, of which a share is frozen."""
+    """Return the parameters above the first layers, of which a share is frozen; of adapters only, if it has any."""
     numbers = layer_numbers(backbone) if frozen else {}
     first = int(frozen * (max(numbers.values(), default=0) + 1))
-    return [parameter for name, parameter in backbone.named_parameters() if numbers.get(name, 0) >= first]
+    only = adapters(backbone)
+    return [
+        parameter
+        for name, parameter in backbone.named_parameters()
+        if numbers.get(name, 0) >= first and (not only or name in only)
+    ]
 
 
 def norms(backbone: nn.Module, frozen: float, *, all_of_them: bool) -> Iterator[nn.Module]:
