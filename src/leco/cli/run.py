@@ -194,7 +194,7 @@ def _print_trials(ready: "Run") -> None:
         scores[label] = result["validation_score"]
     print_table(["trained", "val", "test", "at older", "time"], rows, right=(1, 2, 4))
     meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
-    typer.echo(f"val, test: {meaning} in % at {final.version}; *: chosen on val, up to its standard error")
+    typer.echo(f"val, test: {meaning} in % at {final.version}; *: chosen on val")
     alone = next((label for label in (NEW_ALONE, REGRESSION) if label in scores), None)
     if alone and chosen != alone and None not in (scores[chosen], scores[alone]):
         typer.echo(f"{chosen}: {100 * (scores[chosen] - scores[alone]):+.1f} points on val against {alone}")

@@ -1,7 +1,7 @@
 """The choice of `auto`: which of its trials becomes the model, and the same training on all labels."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,8 @@ from leco.errors import LecoError
 from leco.experiments.stages import HEAD_WITH_OLD, RATE, REGRESSION, Plan, Stage
 from leco.experiments.store import AnyStore
 from leco.model.description import Trial
+
+HEADS = (REGRESSION, HEAD_WITH_OLD)  # trials that leave the network as it is
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ def score_of(result: Mapping[str, Any]) -> Score:
 def decide(plan: Plan, store: AnyStore) -> str:
     """Return the name of the trial that becomes the model.
 
-    Trials are listed from the simplest to the one that uses the most; the last one that is no worse than the best on
-    validation, up to the standard error of their difference, is chosen. With few validation samples that is the one
-    with old labels, unless they clearly do harm. Of several learning rates, only the best takes part.
+    Of the heads, and of the networks, the last one is taken that is no worse than the best of its kind on validation,
+    up to the standard error of their difference: with old labels, unless they clearly do harm. Of these two, the better
+    one on validation is chosen, or the head if they are equal. Of several learning rates, only the best takes part.
     """
     results = {label: store.require(stage.fingerprint) for label, stage in plan.trials.items()}
     scores = {label: score_of(result) for label, result in results.items() if not result.get("diverged")}
@@ -57,8 +59,15 @@ def decide(plan: Plan, store: AnyStore) -> str:
         kind = label.partition(RATE)[0]
         if kind not in best_rates or score.value > scores[best_rates[kind]].value:
             best_rates[kind] = label
-    best = max(scores.values(), key=lambda score: score.value)
-    return next(label for label in reversed(best_rates.values()) if scores[label].reaches(best))
+    heads = [label for label in best_rates.values() if label in HEADS]
+    networks = [label for label in best_rates.values() if label not in HEADS]
+    finalists = [_last_of_the_best(kind, scores) for kind in (heads, networks) if kind]
+    return max(finalists, key=lambda label: scores[label].value)
+
+
+def _last_of_the_best(labels: Sequence[str], scores: Mapping[str, Score]) -> str:
+    best = max((scores[label] for label in labels), key=lambda score: score.value)
+    return next(label for label in reversed(labels) if scores[label].reaches(best))
 
 
 def refitted(stage: Stage, periods: Periods) -> tuple[Stage, Periods]:
@@ -77,7 +86,7 @@ def refitted(stage: Stage, periods: Periods) -> tuple[Stage, Periods]:
 
 def first_answer(plan: Plan, store: AnyStore) -> str | None:
     """Return the better trial of the heads on features, once both are complete; None if there are none."""
-    heads = {label: plan.trials[label] for label in (REGRESSION, HEAD_WITH_OLD) if label in plan.trials}
+    heads = {label: plan.trials[label] for label in HEADS if label in plan.trials}
     if not heads or any(store.result(stage.fingerprint) is None for stage in heads.values()):
         return None
     return decide(Plan(((*heads.values(),),), heads), store)

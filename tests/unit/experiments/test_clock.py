@@ -24,12 +24,12 @@ RANDOM = {"training.network.weights": "random"}
 
 @pytest.fixture
 def paced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Steps that take a tenth of a second; the methods that were measured."""
+    """Steps that take an eighth of a second; the methods that were measured."""
     measured: list[str] = []
 
     def measure(stage: Any, *_: object) -> Pace:
         measured.append(str(stage.method))
-        return Pace(0.1, 0.0)
+        return Pace(0.125, 0.0)
 
     monkeypatch.setattr(clock, "measure", measure)
     return measured
@@ -69,7 +69,7 @@ def test_a_time_is_shared_by_both_networks_and_the_last_training(minutes, paced,
     made = planned(write_project(tmp_path), f"{minutes}m")
     assert list(made.trials) == [REGRESSION, HEAD_WITH_OLD, NEW_ALONE, WITH_OLD]
     (found,) = steps(made)
-    naive = (0.85 * 60 * minutes - 30) / (3 * 0.1)  # without the time to embed some small images
+    naive = (0.85 * 60 * minutes - 30) / (3 * 0.125)  # without the time to embed some small images
     assert naive - 100 < found < naive + 100
     assert paced == ["ce", "lpl+st-soft/cond"]
     assert [stage.training.batches.steps for stage in made.stages if stage.on_features] == [1, 1]
@@ -84,14 +84,14 @@ def test_validation_that_was_given_leaves_more_time(paced, tmp_path):
 def test_networks_with_random_weights_share_it_with_earlier_periods(paced, tmp_path):
     made = planned(write_project(tmp_path), "10m", RANDOM)
     assert [stage.period for stage in made.stages] == [0, 1, 1]
-    assert steps(made) == {int(0.85 * 600 / 0.1 / 3)}
+    assert steps(made) == {int(0.85 * 600 / 0.125 / 3)}
     assert sorted(set(paced)) == ["ce", "lpl+st-hard/cond"]
 
 
 def test_several_learning_rates_are_measured_once_and_share_it(paced, tmp_path):
     made = planned(write_project(tmp_path), "10m", RANDOM | {"training.optimiser.learning_rate": "0.1,0.01"})
     assert len(paced) == 2
-    assert steps(made) == {int(0.85 * 600 / 0.1 / len(made.stages))}
+    assert steps(made) == {int(0.85 * 600 / 0.125 / len(made.stages))}
 
 
 def test_the_number_is_decided_once(paced, tmp_path, monkeypatch):
@@ -118,17 +118,17 @@ def test_more_than_enough_time_has_an_end(paced, tmp_path):
 
 def test_in_a_short_time_only_heads_are_fitted(paced, tmp_path):
     file = write_project(tmp_path)
-    made = planned(file, "40s")
+    made = planned(file, "20s")
     assert list(made.trials) == [REGRESSION, HEAD_WITH_OLD]
     assert json.loads(decisions(tmp_path)[0].read_text())["steps"] == 0
-    wanted = experiment(str(file), {"time": "40s"}, {})
+    wanted = experiment(str(file), {"time": "20s"}, {})
     run = Run.prepare(wanted, wanted.dataset(tmp_path), Store(tmp_path / "runs"), device="cpu")
     model = run.train(Machine("cpu"))
     assert [trial.name for trial in model.description.trials] == [REGRESSION, HEAD_WITH_OLD]
 
 
 def test_without_heads_a_short_time_is_refused_and_nothing_is_kept(paced, tmp_path):
-    with pytest.raises(LecoError, match=r"time: 10 s are too short: 50 steps take 15 s; allow more"):
+    with pytest.raises(LecoError, match=r"time: 10 s are too short: 50 steps take 19 s; allow more"):
         planned(write_project(tmp_path), "10s", RANDOM)
     assert decisions(tmp_path) == []
 
@@ -155,10 +155,10 @@ def test_a_hidden_layer_has_the_steps_that_fit_and_heads_if_none_do(paced, tmp_p
     data = vectors([0, 0, 1, 1])
     short = leco.train(data, network={"backbone": "mlp"}, time="9s", store=tmp_path, progress=False)
     assert [trial.name for trial in short.description.trials] == [REGRESSION, HEAD_WITH_OLD]
-    long = leco.train(data, network={"backbone": "mlp"}, time="20s", store=tmp_path, progress=False)
+    long = leco.train(data, network={"backbone": "mlp"}, time="30s", store=tmp_path, progress=False)
     assert len(long.description.trials) == 4
     kept = [json.loads(path.read_text()) for path in (tmp_path / "auto").glob("*.json")]
-    assert {found["time"]: found["steps"] for found in kept} == {"9s": 0, "20s": int(0.85 * 20 / 0.1 / 3)}
+    assert {found["time"]: found["steps"] for found in kept} == {"9s": 0, "30s": int(0.85 * 30 / 0.125 / 3)}
 
 
 def test_one_period_of_random_weights_reserves_time_for_the_last_training(paced, tmp_path):
@@ -166,7 +166,7 @@ def test_one_period_of_random_weights_reserves_time_for_the_last_training(paced,
     data = leco.Dataset.from_arrays(features, ["a", "b"] * 20)
     leco.train(data, network={"backbone": "mlp"}, time="20s", store=tmp_path, progress=False)
     (path,) = (tmp_path / "auto").glob("*.json")
-    assert json.loads(path.read_text())["steps"] == int(0.85 * 20 / 0.1 / 2)
+    assert json.loads(path.read_text())["steps"] == int(0.85 * 20 / 0.125 / 2)
 
 
 def test_several_processes_do_not_measure(paced, tmp_path, monkeypatch):
