@@ -131,6 +131,7 @@ def train(
             "head_start": head_start,
             "annotation": annotation,
             "seed": seed,
+            "time": time,
         },
         "training": defaults_for(data, given, budget=budget or DEFAULT_BUDGET, start=start),
     }
