@@ -74,10 +74,9 @@ def refitted(stage: Stage, periods: Periods) -> tuple[Stage, Periods]:
     """Return the training of a trial on all labels, validation included, and the periods for it.
 
     Its teacher is the trial's. A trial that starts from earlier periods remains as it is, as does one for which
-    validation samples were given, or none were held out.
+    validation samples were given.
     """
-    held_out = periods.annotated(stage.period, stage.annotation).validation.indices
-    if not periods.refits or not len(held_out) or stage.previous or stage.start:
+    if not periods.refits or stage.previous or stage.start:
         return stage, periods
     full = periods.refitted()
     material, learned = (f"{full.name} {digest}" for digest in (full.fingerprint, full.learned))

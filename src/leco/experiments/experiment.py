@@ -258,7 +258,7 @@ def _data_of(values: Mapping[str, Any]) -> Dataset:
         data.modality  # noqa: B018 (reads the columns of the manifest)
     except (ValidationError, LecoError, OSError):  # reported when the data are read
         size = str(own.get("image_size", "")) if isinstance(own, dict) else ""
-        side = int(size) if size.isdecimal() else None
+        side = min(max(int(size), 8), 2_048) if size.isdecimal() else None
         return Dataset.from_table({"image": []}, "unknown", image_size=side, modality="classification")
     return data
 
