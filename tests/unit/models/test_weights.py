@@ -458,7 +458,6 @@ def test_models_lists_weights_with_size_digest_and_speed():
     assert (row["backbone"], row["input"], row["digest"][:8]) == (LITE, 224, "57934424")
     assert row["images_per_second"] > 0
     shown = leco("models", "--no-speed", "tf_efficientnet_lite*").stdout
-    assert "57934424" in shown
     assert "3.4 M" in shown
     assert "not on this" in shown  # lite3 and lite4
 
