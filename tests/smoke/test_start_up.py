@@ -1,6 +1,5 @@
 """What is imported when: nothing that takes long before it is needed. Times are in benchmarks/start_up.py."""
 
-import os
 import subprocess
 import sys
 
@@ -37,35 +36,3 @@ def test_every_public_name_can_be_imported():
 
     assert [name for name in leco.__all__ if getattr(leco, name, None) is None] == []
     assert set(leco.__all__) <= set(dir(leco))
-
-
-AT_TORCH = """
-import os, sys
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            print("torch sees", os.environ.get("OMP_WAIT_POLICY"), flush=True)
-            os._exit(0)
-sys.meta_path.insert(0, Watch())
-"""
-BY_MODULE = "import runpy; sys.argv = ['leco', 'models']; runpy.run_module('leco', run_name='__main__')"
-
-
-@pytest.mark.parametrize("start", [COMMAND.format(words=["models"]), BY_MODULE], ids=["leco", "python -m leco"])
-@pytest.mark.parametrize(("own", "seen"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_passively_unless_the_user_says_otherwise(start, own, seen):
-    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    found = subprocess.run(
-        [sys.executable, "-c", AT_TORCH + start],
-        env=others | ({} if own is None else {"OMP_WAIT_POLICY": own}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert found.stdout == f"torch sees {seen}\n"
-
-
-def test_the_library_leaves_the_threads_of_a_program_as_they_are():
-    code = "import os; before = dict(os.environ); import leco; leco.Method(); assert dict(os.environ) == before"
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)

@@ -1,7 +1,6 @@
 """The command `leco`."""
 
 import io
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -96,9 +95,6 @@ def demo() -> None:
 
 def main() -> None:
     """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
-    # Before torch is imported, and for child processes: threads that wait actively for each other, OpenMP's default,
-    # stand still beside other busy processes (docs/explanation/performance.md). A variable that is set wins.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # class names may contain characters the terminal cannot show
