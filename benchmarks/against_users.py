@@ -194,7 +194,7 @@ def arrays(seed: int, folder: Path, name: str) -> Task:
 
 
 def camvid(seed: int, folder: Path, network: dict[str, str] | None = None) -> Task:
-    """Street scenes: 146 frames labelled in 11 groups, 146 in 31 classes."""
+    """Street scenes: 182 frames labelled in 11 groups, 182 in 31 classes."""
     found = load("camvid-leco", DATA)
     root, newest = folder / "camvid", found.ontology.newest.name
     periods = found.split(seed).periods

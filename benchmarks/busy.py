@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/busy.py
 
 ResNet-18, a batch of 32 images of 64 pixels, in one process for each way to wait: the default (threads spin), the
-policy PASSIVE that `leco` sets, and a spin count of zero. The processes take turns, alone and beside as many endless
-loops as there are cores; medians. Other load is part of the figures: load averages are printed. The fastest turn is the
-least disturbed one.
+policy PASSIVE, and a spin count of zero, which is the same for libgomp: their difference is noise. The processes take
+turns, alone and beside as many endless loops as there are cores; medians. Other load is part of the figures: load
+averages are printed. The fastest turn is the least disturbed one.
 """
 
 import argparse

@@ -41,6 +41,7 @@ def test_every_public_name_can_be_imported():
 
 AT_TORCH = """
 import os, sys
+os.getloadavg = lambda: ({load}, 0.0, 0.0)
 class Watch:
     def find_spec(self, name, path=None, target=None):
         if name == "torch":
@@ -52,11 +53,13 @@ BY_MODULE = "import runpy; sys.argv = ['leco', 'models']; runpy.run_module('leco
 
 
 @pytest.mark.parametrize("start", [COMMAND.format(words=["models"]), BY_MODULE], ids=["leco", "python -m leco"])
-@pytest.mark.parametrize(("own", "seen"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_wait_passively_unless_the_user_says_otherwise(start, own, seen):
+@pytest.mark.parametrize(
+    ("own", "load", "seen"), [(None, 3.0, "PASSIVE"), (None, 0.1, None), ("ACTIVE", 3.0, "ACTIVE")]
+)
+def test_threads_wait_passively_on_a_busy_machine_unless_the_user_says_otherwise(start, own, load, seen):
     others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     found = subprocess.run(
-        [sys.executable, "-c", AT_TORCH + start],
+        [sys.executable, "-c", AT_TORCH.format(load=load) + start],
         env=others | ({} if own is None else {"OMP_WAIT_POLICY": own}),
         capture_output=True,
         text=True,

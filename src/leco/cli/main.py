@@ -24,6 +24,7 @@ from leco.errors import LecoError, nearest, printable
 from leco.registry import import_modules
 
 _LONGEST = 1_000  # characters of a message
+BUSY = 0.7  # load average over a minute of a machine that other processes use
 
 app = typer.Typer(
     help="Label ontologies evolve: train the best model for the newest version on everything ever labelled.",
@@ -94,11 +95,19 @@ def demo() -> None:
     run_demo()
 
 
+def wait_passively_if_busy() -> None:
+    """Keep torch's threads from waiting actively for each other on a machine that other processes use.
+
+    Beside busy processes a step takes several times as long otherwise, but an idle machine would lose 12 to 25 %
+    (docs/explanation/performance.md). Must be called before torch is imported. A variable that is set wins.
+    """
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] >= BUSY:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def main() -> None:
     """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
-    # Before torch is imported, and for child processes: threads that wait actively for each other, OpenMP's default,
-    # stand still beside other busy processes (docs/explanation/performance.md). A variable that is set wins.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_passively_if_busy()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # class names may contain characters the terminal cannot show
