@@ -43,7 +43,8 @@ def test_the_model_that_was_trained_is_found_without_a_look_at_the_test_images(t
     settings = ["--set", "training.batches.steps=20", "--set", "training.network.backbone=wrn-10-1"]
     assert leco("run", "project/experiment.yaml", *settings, cwd=tmp_path).returncode == 0
     before = sorted(tmp_path.glob("runs/stages/*"))
-    call = ["plan", "project/experiment.yaml", *settings, "--draws", 5, "--budget", 30, "--json", "-o", "plan.json"]
+    costs = ["--budget", 30, "--cost-collect", 10]  # so that relabelling is worth its price
+    call = ["plan", "project/experiment.yaml", *settings, "--draws", 5, *costs, "--json", "-o", "plan.json"]
     plan = leco(*call, cwd=tmp_path)
     assert any(folder.name in json.loads(plan.stdout)["features"] for folder in before), plan.stderr
     with (project / "labels.csv").open() as file:

@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +15,7 @@ from leco import strict_yaml
 from leco.data.benchmarks.benchmark import recipe
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, benchmark
-from leco.errors import LecoError, TextError, nearest
+from leco.errors import LecoError, TextError, closest, nearest
 from leco.io import read_text
 from leco.methods.method import Method
 from leco.modalities import MODALITIES
@@ -350,6 +350,14 @@ def _checked(settings: Mapping[str, str]) -> dict[str, str]:
     for key in settings:
         if key not in known:
             moved = new_name(key.removeprefix("training."))
-            problem = f"is now training.{moved}" if moved else f"is not a setting{nearest(key, known)}"
+            problem = f"is now training.{moved}" if moved else f"is not a setting{_similar(key, known)}"
             raise LecoError(f"--set {key}: {problem}")
     return {key.removeprefix("training."): value for key, value in settings.items()}
+
+
+def _similar(key: str, known: Sequence[str]) -> str:
+    """Return the end of an error message about an unknown setting: one like it or, without its part, of a like name."""
+    names = {name.rpartition(".")[2]: name for name in reversed(known)}
+    has_part = any(part in key.split(".")[:-1] for part in PARTS)
+    close = None if has_part else closest(key.rpartition(".")[2], list(names), 0.6)
+    return f"; did you mean {names[close]!r}?" if close else nearest(key, known)

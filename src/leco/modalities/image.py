@@ -87,7 +87,7 @@ class Images(Modality):
         tuned = _fine_tuned(backbone, weights)
         if tuned is None:
             return {
-                "network": {"backbone": backbone or _RANDOM, "norm_momentum": 0.05},
+                "network": {"backbone": backbone or _RANDOM, "weights": "random", "norm_momentum": 0.05},
                 "average": {"norm": True},
                 "batches": {"steps": 1_000, "evaluate_every": 200},
             }

@@ -168,7 +168,7 @@ def test_classes_with_too_few_labels_are_warnings_and_without_any_problems(folde
     found = look(folder)
     assert "1 class of v2 without any training label: 'ring'" in messages(found.problems)
     assert "1 class of v2 with older labels only: 'square' (24)" in messages(found.warnings)
-    change(folder / "experiment.yaml", "lpl+st-hard/cond ", "ce ")
+    change(folder / "experiment.yaml", "method: auto ", "method: ce ")
     assert "2 classes of v2 without any training label" in messages(look(folder).problems)
 
 
@@ -290,7 +290,8 @@ def vectors(tmp_path_factory) -> Path:
     rows = [f"x.npy#{n},{'a,v1' if n < 20 else 'bc'[n % 2] + ',v2'},{'test' if n > 30 else 'train'}" for n in range(40)]
     (folder / "features.csv").write_text("\n".join(["features,label,version,split", *rows]) + "\n")
     (folder / "experiment.yaml").write_text(
-        "data: {manifest: features.csv, ontology: o.yaml}\ntraining: {batches: {steps: 2, evaluate_every: 2}}\n"
+        "data: {manifest: features.csv, ontology: o.yaml}\nmethod: lpl\n"
+        "training: {batches: {steps: 2, evaluate_every: 2}}\n"
     )
     train_file(folder / "experiment.yaml")
     return folder

@@ -12,7 +12,7 @@ from tests.unit.experiments.test_auto import vectors, write_project
 import leco
 from leco import LecoError
 from leco.experiments import clock
-from leco.experiments.experiment import experiment, seconds_of
+from leco.experiments.experiment import AUTO_METHOD, experiment, seconds_of
 from leco.experiments.machine import Machine
 from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD, Plan
 from leco.experiments.store import Store
@@ -71,7 +71,7 @@ def test_a_time_is_shared_by_both_networks_and_the_last_training(minutes, paced,
     (found,) = steps(made)
     naive = (0.85 * 60 * minutes - 15) / (3 * 0.125)  # without the time to embed some small images
     assert naive - 100 < found < naive + 100
-    assert paced == ["ce", "lpl"]
+    assert paced == ["ce", AUTO_METHOD]
     assert [stage.training.batches.steps for stage in made.stages if stage.on_features] == [1, 1]
 
 

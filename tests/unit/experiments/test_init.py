@@ -27,7 +27,7 @@ def test_the_example_is_complete_and_always_the_same(tmp_path):
     for name in ("one", "two"):
         example(tmp_path / name)
     wanted, ontology, manifest = read(tmp_path / "one")
-    assert wanted.method == "lpl+st-hard/cond"
+    assert wanted.method == "auto"
     assert {change.kind for change in ontology.changes("v1", "v2")} == {"split", "renamed", "kept", "added"}
     assert set(manifest.split) == {"train", "test"}
     assert min(manifest.counts(ontology.newest)["train"]) >= 5

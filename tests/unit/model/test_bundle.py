@@ -266,7 +266,7 @@ HOSTILE = {
     "weights of another shape": (shrink, "does not fit mlp: heads.0.bias is (9,), but the network has (10,)"),
     "weights of another model": (lambda f: change(f, model="linear"), "does not fit linear"),
     "a model beyond memory": (lambda f: change(f, model="wrn-16-999"), "does not fit wrn-16-999"),
-    "a model of the hub": (lambda f: change(f, model="hf-hub:evil/model"), "is not a backbone"),
+    "a model of the hub": (lambda f: change(f, model="hf-hub:evil/model"), "is not on this machine"),
     "a missing file": (lambda f: (f / "metrics.json").unlink(), "metrics.json: no such file"),
     "a link that leaves": (link_outside, "model.safetensors: is a symlink to outside the root"),
     "another format": (lambda f: change(f, format=2), "is a bundle of format 2; this leco reads format 1"),

@@ -23,6 +23,7 @@ from leco.modalities import Images
 from leco.models import build_backbone, build_segmenter
 from leco.models.timm_models import InputConfig, check_memory, input_config, parameter_count
 from leco.models.weights import Weights, default_weights, find_weights, local_weights, weights_on_this_machine
+from leco.settings import Settings
 
 LITE = "tf_efficientnet_lite0"
 VERSIONS = [Version("v1", ("a", "b"))]
@@ -88,8 +89,8 @@ def test_nothing_is_found_where_nothing_is():
     assert local_weights("resnet18") is None
     assert local_weights("wrn-28-2") is None
     assert find_weights("wrn-28-2", "random") is None
-    network = Images().defaults(64)["network"]
-    assert (network["backbone"], network["weights"]) == ("resnet18", "random")
+    network = Settings.model_validate(Images().defaults(64)).network
+    assert (network.backbone, network.weights) == ("resnet18", "random")
 
 
 @pytest.mark.usefixtures("packages")
@@ -115,8 +116,30 @@ def test_own_images_start_from_a_package_or_from_the_weights_of_the_backbone_tha
         "resnet18": ("resnet18", "random"),
         "wrn-16-1": ("wrn-16-1", "random"),
     }.items():
-        network = Images().defaults(64, backbone)["network"]
-        assert (network["backbone"], network["weights"]) == expected
+        network = Settings.model_validate(Images().defaults(64, backbone)).network
+        assert (network.backbone, network.weights) == expected
+
+
+@pytest.mark.usefixtures("packages")
+def test_random_weights_are_not_fine_tuned():
+    for backbone in (None, LITE, "resnet18"):
+        network = Settings.model_validate(Images().defaults(64, backbone, weights="random")).network
+        assert (network.backbone, network.weights) == (backbone or "resnet18", "random")
+        assert (network.frozen_layers, network.frozen_norm) == (0, False)
+
+
+@pytest.mark.parametrize("weights", ["download", "weights.pth"])
+@pytest.mark.parametrize("backbone", [None, "resnet50", "vit_tiny_patch16_224", "hf-hub:own/model"])
+def test_weights_that_are_named_are_fine_tuned_and_nothing_is_fetched_yet(weights, backbone):
+    found = Settings.model_validate(Images().defaults(224, backbone, 640, weights))
+    assert (found.network.backbone, found.optimiser.name) == (backbone or "resnet18", "adamw")
+    assert found.network.frozen_layers > 0
+    assert found.views.size == (160 if backbone in (None, "resnet50") else 0)  # others take one size, or are unknown
+
+
+def test_what_has_no_published_weights_is_trained_as_with_random_ones():
+    found = Settings.model_validate(Images().defaults(64, "wrn-16-1", weights="download"))
+    assert found.network.frozen_layers == 0  # and refused when the weights are looked for
 
 
 @pytest.mark.usefixtures("packages")

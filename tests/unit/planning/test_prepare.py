@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,6 +90,7 @@ def test_features_of_a_named_backbone_are_kept_in_the_store(tmp_path, monkeypatc
     network, seen = nn.Sequential(nn.Flatten(), nn.Linear(64, 12)), []
     network.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     monkeypatch.setattr(features, "build_backbone", lambda *_, **__: network)
+    monkeypatch.setattr(features, "find_weights", lambda *_, **__: SimpleNamespace(source="a test", digest="1234"))
     wanted = experiment("digits-leco", {"size": 60}, {})
     periods = periods_of(wanted, Path(), tested=False)
     first, again = (load_context(wanted, periods, tmp_path, Machine("cpu"), "resnet18") for _ in range(2))
