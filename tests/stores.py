@@ -11,7 +11,8 @@ from leco.data import UNTESTED
 from leco.experiments.stages import Stage
 from leco.experiments.summary import summarise
 from leco.methods.method import Method
-from leco.settings import Settings, merge
+from leco.nested import merge
+from leco.settings import Settings
 
 CLASSES = {"v1": ["a|b", "other"], "v2": ["<script>alert(1)</script>", "x&y", "$c$", "d_e"]}
 PARENTS = {"<script>alert(1)</script>": "a|b", "x&y": "a|b", "$c$": "other", "d_e": "other"}

@@ -99,9 +99,8 @@ class NetworkSettings(Part):
         return self
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Weights to start from, if the network starts from a previous one; adapters, if the backbone is frozen."""
-        weights = () if strategy == "scratch" or self.embed else ("weights",)
-        return (*weights, *(("lora",) if strategy == "freeze" else ()))
+        """Weights to start from, if the network starts from a previous one."""
+        return () if strategy == "scratch" or self.embed else ("weights",)
 
 
 class OptimiserSettings(Part):
@@ -377,32 +376,3 @@ RENAMED = {"network.pretrained": "network.weights"}
 def new_name(name: str) -> str | None:
     """Return the current name of a setting that had another one, without `training.`."""
     return MOVED.get(name) or RENAMED.get(name)
-
-
-def merge(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with those of `given` in place of those of `base`.
-
-    >>> merge({"batches": {"steps": 5, "size": 8}}, {"batches": {"steps": 7}})
-    {'batches': {'steps': 7, 'size': 8}}
-    """
-    merged = dict(base)
-    for name, value in given.items():
-        old = merged.get(name)
-        merged[name] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted settings as nested ones.
-
-    >>> nest({"batches.steps": 5, "batches.size": 8})
-    {'batches': {'steps': 5, 'size': 8}}
-    """
-    nested: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parts, last = name.split(".")
-        inner = nested
-        for part in parts:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    return nested

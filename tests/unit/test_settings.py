@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from leco.methods.method import ALL_METHODS, Method
-from leco.settings import MOVED, NAMES, PARTS, RENAMED, STRATEGIES, BatchSettings, Settings, merge, nest
+from leco.nested import merge, nest
+from leco.settings import MOVED, NAMES, PARTS, RENAMED, STRATEGIES, BatchSettings, Settings
 
 
 def test_every_old_name_has_a_place_among_the_new_ones():

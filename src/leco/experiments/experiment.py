@@ -21,20 +21,10 @@ from leco.methods.method import Method
 from leco.modalities import MODALITIES
 from leco.model.description import read_description
 from leco.models.weights import default_weights
+from leco.nested import merge, nest
 from leco.ontology.files import line_of
 from leco.registry import Registry
-from leco.settings import (
-    DEFAULT_BUDGET,
-    NAMES,
-    PARTS,
-    WEIGHT_SUFFIXES,
-    Budget,
-    Settings,
-    Strategy,
-    merge,
-    nest,
-    new_name,
-)
+from leco.settings import DEFAULT_BUDGET, NAMES, PARTS, WEIGHT_SUFFIXES, Budget, Settings, Strategy, new_name
 from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
@@ -213,6 +203,8 @@ def defaults_for(
     found = data.defaults(budget, *named)
     if str(network.get("embed", "")).lower() == "true" and data.modality.embeds:
         found = _defaults_for_heads(None if backbone is None else str(backbone))
+    if str(network.get("lora", "0")) != "0":  # adapters leave little to learn, so that all layers have them
+        base = merge({"network": {"frozen_layers": 0.0}}, base)
     return merge(merge(found, base), given)
 
 

@@ -163,6 +163,8 @@ def _plan_period(
     candidates = []
     for rate in later or settings.optimiser.learning_rate:
         own = settings.change(optimiser={"learning_rate": (rate,), "finetune_learning_rate": None})
+        if strategy == "freeze":  # nothing below the heads is trained
+            own = own.change(network={"lora": 0})
         if strategy == "lp-ft" and not own.transfer.head_steps:
             own = own.change(transfer={"head_steps": max(1, own.batches.steps // 10)})
         plain = Stage(method=Method(), training=own.used_by(Method(), strategy), **common)

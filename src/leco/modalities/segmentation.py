@@ -28,9 +28,10 @@ from leco.models.dense.network import build_segmenter
 from leco.models.dense.sliding_window import sliding_window
 from leco.models.network import AnyNetwork
 from leco.models.weights import Weights
+from leco.nested import merge
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
-from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewSettings, merge
+from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewSettings
 
 _SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger window must not exceed its images
 _MOST_WINDOWS = 40  # along an edge

@@ -132,7 +132,7 @@ def test_auto_adapts_the_network_that_it_tries(photographs, weights, tmp_path):
     assert [trial.name for trial in model.description.trials][-1] == "the network, with old labels"
     configs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("stages/*/config.json")]
     assert {(config["strategy"], config["training"]["network"]["lora"]) for config in configs} == {
-        ("freeze", 0),
+        ("scratch", 0),
         ("scratch", 2),
     }
 

@@ -18,8 +18,8 @@ from leco.data.samples import InMemory, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json
+from leco.nested import merge
 from leco.ontology.ontology import Ontology
-from leco.settings import merge
 
 _FOLDER = "camvid"
 _VOID = "Void"

@@ -20,10 +20,10 @@ from leco.data.samples import Files, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
 from leco.io import read_json
+from leco.nested import merge
 from leco.ontology.inference import infer
 from leco.ontology.ontology import Ontology
 from leco.progress import progress_bar
-from leco.settings import merge
 
 _FOLDER = "mapillary-vistas"
 _VERSIONS = ("v1.2", "v2.0")
