@@ -13,10 +13,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import leco
-from leco import LecoError, Method
+from leco import LecoError
 from leco.experiments import train as driver
+from leco.experiments.experiment import experiment
 from leco.experiments.machine import Stopped
-from leco.settings import Settings
+from leco.experiments.stages import plan
+from leco.experiments.train import periods_of
 
 ONTOLOGY = {
     "versions": [
@@ -138,6 +140,6 @@ def test_auto_adapts_the_network_that_it_tries(photographs, weights, tmp_path):
 
 
 def test_a_frozen_backbone_has_no_adapters():
-    network = {"network": {"lora": 4}}
-    used = {s: Settings.model_validate(network).used_by(Method(), s).network.lora for s in ("freeze", "finetune")}
-    assert used == {"freeze": 0, "finetune": 4}
+    wanted = experiment("digits-leco", {"strategy": "freeze", "method": "ce"}, {"training.network.lora": "4"})
+    stages = plan(wanted, periods_of(wanted, Path())).periods
+    assert [stage.training.network.lora for (stage,) in stages] == [4, 0]
