@@ -27,7 +27,7 @@ _SMALLEST = 4  # samples in the first batch
 _LONGEST_STEP = 1.0  # seconds; of a batch that would take longer, only a part is timed
 _LONGEST = 1.5  # seconds of steps per method
 _ENDLESS = 10**9
-SECONDS_OF_HEADS = 15.0  # to fit a head to features by cross-validation, for thousands of samples
+SECONDS_OF_HEADS = 60.0  # to fit a head to thousands of features by cross-validation, and again to all labels
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def test_a_time_is_shared_by_both_networks_and_the_last_training(minutes, paced,
     made = planned(write_project(tmp_path), f"{minutes}m")
     assert list(made.trials) == [REGRESSION, HEAD_WITH_OLD, NEW_ALONE, WITH_OLD]
     (found,) = steps(made)
-    naive = (0.85 * 60 * minutes - 15) / (3 * 0.125)  # without the time to embed some small images
+    naive = (0.85 * 60 * minutes - 60) / (3 * 0.125)  # without the time to embed some small images
     assert naive - 100 < found < naive + 100
     assert paced == ["ce", AUTO_METHOD]
     assert [stage.training.batches.steps for stage in made.stages if stage.on_features] == [1, 1]
