@@ -9,6 +9,8 @@ from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leco.experiments.experiment import Experiment
     from leco.experiments.train import Run
 
@@ -173,6 +175,18 @@ def _say(problem: str) -> None:
     typer.echo(problem, err=True)
 
 
+_MEANING = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
+
+
+def _cells(result: "Mapping[str, Any]", metric: str) -> list[str]:
+    """Return the cells of a stage: its scores on validation and test, on test at older versions, and its time."""
+    version, found = result["version"], [result[part] or {} for part in ("validation", "test")]
+    values = [f"{100 * s[version][metric]:.1f}" if s else "-" for s in found]
+    older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in found[1].items() if name != version)
+    took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
+    return [*values, older or "-", took]
+
+
 def _print_trials(ready: "Run") -> None:
     """Print what was tried and chosen, and its gain over new labels alone."""
     from leco.experiments.auto import decide
@@ -186,15 +200,10 @@ def _print_trials(ready: "Run") -> None:
     rows, scores = [], {}
     for label, stage in stages.items():
         result = store.require(stage.fingerprint)
-        found = [result[part] or {} for part in ("validation", "test")]
-        values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in found]
-        older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in found[1].items() if name != stage.version)
-        took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
-        rows.append([f"{label}{' *' * (label == chosen)}", *values, older or "-", took])
+        rows.append([f"{label}{' *' * (label == chosen)}", *_cells(result, metric)])
         scores[label] = result["validation_score"]
     print_table(["trained", "val", "test", "at older", "time"], rows, right=(1, 2, 4))
-    meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
-    typer.echo(f"val, test: {meaning} in % at {final.version}; *: chosen on val")
+    typer.echo(f"val, test: {_MEANING[metric]} in % at {final.version}; *: chosen on val")
     alone = next((label for label in (NEW_ALONE, REGRESSION) if label in scores), None)
     if alone and chosen != alone and None not in (scores[chosen], scores[alone]):
         typer.echo(f"{chosen}: {100 * (scores[chosen] - scores[alone]):+.1f} points on val against {alone}")
@@ -213,17 +222,13 @@ def _print_results(ready: "Run") -> None:
     asked_for = {stage for candidates in stages.periods for stage in candidates}
     rows = []
     for stage in stages.stages:
-        result = store.require(stage.fingerprint)
-        scores = [result[part] or {} for part in ("validation", "test")]
-        values = [f"{100 * s[stage.version][metric]:.1f}" if s else "-" for s in scores]
-        older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in scores[1].items() if name != stage.version)
         several = len(stages.stages) > len(chosen) and stage in chosen
         name = f"{'' if stage in asked_for else 'teacher: '}{stage}{' *' * several}"
-        took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
-        rows.append([name, stage.version, *values, older or "-", took])
+        rows.append([name, stage.version, *_cells(store.require(stage.fingerprint), metric)])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
-    meaning = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}[metric]
-    typer.echo(f"val, test: {meaning} in %, at the step that was best on val; at older: test at older versions")
+    typer.echo(
+        f"val, test: {_MEANING[metric]} in %, at the step that was best on val; at older: test at older versions"
+    )
     if any(row[0].endswith("*") for row in rows):
         typer.echo("*: the requested stage of each period; of several learning rates, the best on val")
     typer.echo(f"stored in {store.stages}")

@@ -9,9 +9,9 @@ import os
 
 from leco.dataset import Periods
 from leco.errors import LecoError
-from leco.experiments.auto import refitted
+from leco.experiments.auto import HEADS, refitted
 from leco.experiments.experiment import Procedure, seconds_of
-from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, plan
+from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed
 from leco.io import read_json, write_text
@@ -37,7 +37,7 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps({"time": procedure.time, "steps": steps}) + "\n")
     if not steps:
-        heads = {label: stage for label, stage in whole.trials.items() if label in (REGRESSION, HEAD_WITH_OLD)}
+        heads = {label: stage for label, stage in whole.trials.items() if label in HEADS}
         return Plan((tuple(heads.values()),), heads)
     settings = procedure.training.change(batches={"steps": steps})
     return plan(procedure.model_copy(update={"training": settings}), periods)
@@ -45,7 +45,7 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
 
 def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:
     """Return the number of steps of each training that fits; 0 if only heads do."""
-    heads = [stage for label, stage in whole.trials.items() if label in (REGRESSION, HEAD_WITH_OLD)]
+    heads = [stage for label, stage in whole.trials.items() if label in HEADS]
     stages = [stage for stage in whole.stages if stage not in heads]
     if not stages:
         return 0
