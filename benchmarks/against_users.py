@@ -52,7 +52,7 @@ from leco.models.weights import default_weights
 
 DATA = Path(os.environ.get("LECO_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TEST = "test"
-TESTED_CIFAR = 2_000  # of the 10,000 test images
+TESTED = 1_500  # test images, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,15 +138,17 @@ def deal(classes: np.ndarray, new: int, old: int, seed: int) -> np.ndarray:
 
 
 def clothing(seed: int, folder: Path, new: int) -> Task:
-    """Photographs of clothes: 1,000 labelled in 5 groups, then `new` of each of 10 classes."""
+    """Photographs of clothes: 1,000 labelled in 5 groups, then `new` of each of 10 classes; others are for testing."""
     with (DATA / "clothing" / "labels.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["split"] != "val"]
+        rows = list(csv.DictReader(file))
     lineages = sorted({(row["group"], row["fine"]) for row in rows})
     ontology = Ontology.from_taxonomy("clothing", ["groups", "classes"], lineages)
     classes = np.array([ontology.newest.handles.index(row["fine"]) for row in rows])
     test = np.array([row["split"] == "test" for row in rows])
     dealt = np.zeros(len(rows), dtype=np.int64)
     dealt[~test] = deal(classes[~test], new, 1_000, seed)
+    left = np.flatnonzero(~test & (dealt == 0))
+    test[np.random.default_rng(seed).permutation(left)[: TESTED - test.sum()]] = True
     given = np.where(test, TEST, np.array(["", "groups", "classes"])[dealt])
     paths = [row["image"] for row in rows]
     return Task(ontology, paths, classes, given, DATA / "clothing").only(given != "")
@@ -160,7 +162,7 @@ def cifar(seed: int, folder: Path, count: int) -> Task:
     found = load("cifar-leco-1k", raw)
     ontology, fine = found.ontology, found.ontology.newest.name
     dealt = np.flatnonzero(trained := deal(found.strata.numpy(), count // 100, count, seed))
-    tested = np.random.default_rng(0).permutation(len(found.test))[:TESTED_CIFAR]
+    tested = np.random.default_rng(0).permutation(len(found.test))[:TESTED]
     paths = _as_files(found.pool, dealt, folder / "cifar-png", "train")
     paths += _as_files(found.test, tested, folder / "cifar-png", "test")
     given = np.array(["", ontology.versions[0].name, fine])[trained[dealt]]

@@ -14,6 +14,11 @@ from leco.model.description import Trial
 HEADS = (REGRESSION, HEAD_WITH_OLD)  # trials that leave the network as it is
 
 
+# Before validation is seen, the gain of old labels over new ones alone, and of a network over a head: mean and standard
+# deviation of accuracies, from our own measurements (docs/explanation/decisions/0020-auto.md).
+_EXPECTED_GAIN, _SPREAD = 0.02, 0.04
+
+
 @dataclass(frozen=True)
 class Score:
     """A score on validation, and its standard error."""
@@ -21,9 +26,17 @@ class Score:
     value: float
     error: float
 
-    def reaches(self, other: "Score") -> bool:
-        """Whether this is no worse than another score, up to the standard error of their difference."""
-        return self.value >= other.value - math.hypot(self.error, other.error)
+    def gains_on(self, simpler: "Score") -> bool:
+        """Whether this is expected to be better than a simpler model, given both scores and earlier experience.
+
+        The expected gain is the mean of the prior and of the difference on validation, each weighted by its precision.
+
+        >>> few, many = 0.06, 0.01  # with few samples, experience decides
+        >>> Score(0.77, few).gains_on(Score(0.80, few)), Score(0.77, many).gains_on(Score(0.80, many))
+        (True, False)
+        """
+        variance = self.error**2 + simpler.error**2
+        return (self.value - simpler.value) * _SPREAD**2 + _EXPECTED_GAIN * variance > 0
 
 
 def score_of(result: Mapping[str, Any]) -> Score:
@@ -46,9 +59,9 @@ def score_of(result: Mapping[str, Any]) -> Score:
 def decide(plan: Plan, store: AnyStore) -> str:
     """Return the name of the trial that becomes the model.
 
-    Of the heads, and of the networks, the last one is taken that is no worse than the best of its kind on validation,
-    up to the standard error of their difference: with old labels, unless they clearly do harm. Of these two, the better
-    one on validation is chosen, or the head if they are equal. Of several learning rates, only the best takes part.
+    A head with old labels competes with logistic regression, a network with old labels with one of new labels alone,
+    and the two winners with each other. The second of each pair wins if it is expected to be better, given the scores
+    on validation and how uncertain they are. Of several learning rates, only the best takes part.
     """
     results = {label: store.require(stage.fingerprint) for label, stage in plan.trials.items()}
     scores = {label: score_of(result) for label, result in results.items() if not result.get("diverged")}
@@ -61,13 +74,14 @@ def decide(plan: Plan, store: AnyStore) -> str:
             best_rates[kind] = label
     heads = [label for label in best_rates.values() if label in HEADS]
     networks = [label for label in best_rates.values() if label not in HEADS]
-    finalists = [_last_of_the_best(kind, scores) for kind in (heads, networks) if kind]
-    return max(finalists, key=lambda label: scores[label].value)
+    return _last_that_gains([_last_that_gains(kind, scores) for kind in (heads, networks) if kind], scores)
 
 
-def _last_of_the_best(labels: Sequence[str], scores: Mapping[str, Score]) -> str:
-    best = max((scores[label] for label in labels), key=lambda score: score.value)
-    return next(label for label in reversed(labels) if scores[label].reaches(best))
+def _last_that_gains(labels: Sequence[str], scores: Mapping[str, Score]) -> str:
+    chosen = labels[0]
+    for label in labels[1:]:
+        chosen = label if scores[label].gains_on(scores[chosen]) else chosen
+    return chosen
 
 
 def refitted(stage: Stage, periods: Periods) -> tuple[Stage, Periods]:

@@ -113,8 +113,10 @@ def _train_stage(
         return
     training.network.load_state_dict(training.best)  # and with it the heads of `network`
     merge(network.backbone)
+    started = time.perf_counter()
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
-    result = _result(stage, judge, training, network)
+    seconds = training.seconds + time.perf_counter() - started
+    result = _result(stage, judge, training, network) | {"seconds": seconds}
     calibration = {} if seen.modality.has_masks else judge.calibration(network)
     store.remember(stage.fingerprint, network)
     if not fabric.is_global_zero:
@@ -159,7 +161,6 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
         "seed": stage.seed,
         **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
-        "seconds": training.seconds,
         "images_per_second": training.images / training.step_seconds,
         "device": fabric.device.type,
         "processes": fabric.world_size,

@@ -247,6 +247,8 @@ class Run:
         if only_heads and refitted(stage, self.periods)[0] is stage:  # it is the model itself
             return
         folder = bundle_place(self.store.stages.parent, stage, "first-answer")
+        if folder.exists():  # from an earlier run
+            return
         bundle_stage(self.store, stage.fingerprint, folder)
         score = self.store.require(stage.fingerprint)["validation_score"]
         known = "" if score is None else f": {100 * score:.1f} % on validation"

@@ -6,14 +6,13 @@ Shapes: n samples, d features, c newest classes, m samples whose newest class is
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from leco.errors import LecoError
 from leco.methods.folds import NEVER, balanced, best_temperature, held_out_folds
-from leco.methods.gaussian import gaussian_head
+from leco.methods.gaussian import gaussian_head, gaussian_temperature
 from leco.methods.linear import LOWEST_TEMPERATURE, Fitted, certain_rows, fit_linear
 
 Candidate = Callable[[Tensor, Tensor], Fitted]  # features (n, d) and evidence (n, c)
@@ -133,24 +132,23 @@ def average(heads: Sequence[Fitted], labels_m: Tensor) -> Fitted:
 def averaged_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tensor]:
     """Fit a linear and a Gaussian head, and return the weights (c, d) and bias (c,) of their average."""
     labels = evidence_nc[certain_rows(evidence_nc)].argmax(dim=1)
-    heads = [fit_linear(features_nd, evidence_nc), cross_validated(features_nd, evidence_nc, fit=gaussian_head)]
+    heads = [fit_linear(features_nd, evidence_nc), fit_gaussian(features_nd, evidence_nc)]
     found = average(heads, labels)
     return found.weight, found.bias
 
 
-def cross_validated(
-    features_nd: Tensor, evidence_nc: Tensor, *, fit: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-) -> Fitted:
-    """Fit a head, and again without each fold for its held-out logits."""
+def fit_gaussian(features_nd: Tensor, evidence_nc: Tensor) -> Fitted:
+    """Fit a Gaussian head, and again without each fold, at the same temperature, for its held-out logits."""
+    temperature = gaussian_temperature(features_nd, evidence_nc)
     certain = certain_rows(evidence_nc)
     fold = held_out_folds(evidence_nc[certain].argmax(dim=1), features_nd.numel() * evidence_nc.shape[1])
     held_out = torch.full((len(fold), evidence_nc.shape[1]), torch.nan, dtype=torch.float64)
     for number in sorted(set(fold.tolist()) - {NEVER}):
         rows = torch.ones_like(certain)
         rows[certain] = fold != number
-        weight, bias = fit(features_nd[rows], evidence_nc[rows])
+        weight, bias = gaussian_head(features_nd[rows], evidence_nc[rows], temperature=temperature)
         held_out[fold == number] = (features_nd[certain][fold == number] @ weight.T + bias).double()
-    return Fitted(*fit(features_nd, evidence_nc), held_out)
+    return Fitted(*gaussian_head(features_nd, evidence_nc, temperature=temperature), held_out)
 
 
 def newest_alone(features_nd: Tensor, evidence_nc: Tensor, *, fit: Candidate = fit_linear) -> Fitted:
@@ -168,6 +166,6 @@ def _not_worse(difference_m: Tensor, labels_m: Tensor) -> bool:
 CANDIDATES: Mapping[str, Candidate | Sequence[str]] = {
     "linear+gaussian": ("linear", "gaussian"),
     "linear": fit_linear,
-    "gaussian": partial(cross_validated, fit=gaussian_head),
+    "gaussian": fit_gaussian,
     NEWEST_ALONE: newest_alone,
 }

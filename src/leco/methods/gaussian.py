@@ -18,7 +18,11 @@ _NEVER = 1e4  # subtracted from the logit of a class that no label allows
 
 
 def gaussian_head(
-    features_nd: Tensor, evidence_nc: Tensor, *, prior_samples: float = PRIOR_SAMPLES
+    features_nd: Tensor,
+    evidence_nc: Tensor,
+    *,
+    prior_samples: float = PRIOR_SAMPLES,
+    temperature: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Fit the weights (c, d) and bias (c,) of a head to features and the evidence of their labels.
 
@@ -26,9 +30,9 @@ def gaussian_head(
     first head, which predicts the class of the others given their labels (conditioning), each class at its expected
     frequency; certain and predicted samples make the second. Few labels of a class leave its mean and the covariance
     uncertain, so both are shrunk: the mean towards that of all samples whose labels allow the class. Logits are divided
-    by the temperature that maximises the likelihood of held-out samples, so that probabilities are calibrated. All
-    classes have the same prior, since scores are means over classes. Samples whose labels rule nothing out
-    are ignored.
+    by `temperature`, or by the one that maximises the likelihood of held-out samples, so that probabilities are
+    calibrated. All classes have the same prior, since scores are means over classes. Samples whose labels rule nothing
+    out are ignored.
 
     >>> features = torch.tensor([[0.0, 0.1], [0.2, 0.0], [3.0, 0.1], [3.1, 0.0], [2.9, 0.0]])
     >>> evidence = torch.tensor([[0.0, -torch.inf]] * 2 + [[-torch.inf, 0.0]] * 2 + [[0.0, -1.0]])
@@ -36,6 +40,28 @@ def gaussian_head(
     >>> (features @ weight.T + bias).argmax(dim=1)
     tensor([0, 0, 1, 1, 1])
     """
+    x, evidence, allowed, certain, centre = _prepared(features_nd, evidence_nc)
+    towards = _means(x, allowed, x.mean(dim=0), _NOTHING)
+    known, classes = x[certain], allowed[certain]
+    if temperature is None:
+        temperature = _temperature(x, allowed, certain, prior_samples)
+    weight, bias = _discriminants(known, classes, towards, temperature, prior_samples)
+    if not certain.all():
+        logits = x @ weight.T + bias
+        logits = logits + balancing_bias(logits[~certain], evidence[~certain], classes.sum(dim=0))
+        weight, bias = _discriminants(x, condition(logits, evidence), towards, temperature, prior_samples)
+    bias = bias - weight @ centre - _NEVER * (allowed.sum(dim=0) == 0)
+    return weight.to(features_nd), bias.to(features_nd)
+
+
+def gaussian_temperature(features_nd: Tensor, evidence_nc: Tensor, *, prior_samples: float = PRIOR_SAMPLES) -> float:
+    """Return the temperature that `gaussian_head` chooses."""
+    x, _, allowed, certain, _ = _prepared(features_nd, evidence_nc)
+    return _temperature(x, allowed, certain, prior_samples)
+
+
+def _prepared(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Centred features, evidence, shares of allowed classes, and certainty of the labelled samples; and the centre."""
     labelled = (evidence_nc != 0).any(dim=1) if evidence_nc.shape[1] > 1 else torch.ones_like(evidence_nc[:, 0]).bool()
     x, evidence = features_nd[labelled].double(), evidence_nc[labelled].double()
     if not x.isfinite().all():
@@ -47,17 +73,7 @@ def gaussian_head(
             "no label determines a newest class, so a Gaussian head cannot be fitted; label some in the newest version"
         )
     centre = x.mean(dim=0)
-    x = x - centre  # otherwise a large offset common to all logits costs precision in float32
-    towards = _means(x, allowed, x.mean(dim=0), _NOTHING)
-    known, classes = x[certain], allowed[certain]
-    temperature = _temperature(x, allowed, certain, prior_samples)
-    weight, bias = _discriminants(known, classes, towards, temperature, prior_samples)
-    if not certain.all():
-        logits = x @ weight.T + bias
-        logits = logits + balancing_bias(logits[~certain], evidence[~certain], classes.sum(dim=0))
-        weight, bias = _discriminants(x, condition(logits, evidence), towards, temperature, prior_samples)
-    bias = bias - weight @ centre - _NEVER * (allowed.sum(dim=0) == 0)
-    return weight.to(features_nd), bias.to(features_nd)
+    return x - centre, evidence, allowed, certain, centre  # a large offset common to all logits would cost precision
 
 
 def _means(x: Tensor, guesses_nc: Tensor, towards: Tensor, samples: float) -> Tensor:

@@ -112,7 +112,8 @@ def timm_model(name: str, weights: Weights | None = None, others: Sequence[str] 
         raise LecoError(f"{name} cannot be built: {first_line(error)}") from None
     for config in ("pretrained_cfg", "default_cfg"):
         getattr(model, config, {}).pop("state_dict", None)  # a second copy of the weights
-    return model
+    # Convolutions of channels-last weights return channels-last features: up to twice as fast, also on CPUs.
+    return model.to(memory_format=torch.channels_last)
 
 
 def embedding_speed(weights: Weights, device: torch.device, *, seconds: float = 1.0, batch: int = 8) -> float:

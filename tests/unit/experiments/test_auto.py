@@ -81,7 +81,9 @@ def test_more_samples_make_a_score_more_certain_and_none_make_it_worthless():
     ("results", "chosen"),
     [
         ({"a": result(0.5), "b": result(0.9)}, "b"),
-        ({"a": result(0.90), "b": result(0.88)}, "b"),  # within the standard error
+        ({"a": result(0.90), "b": result(0.88)}, "b"),  # 100 samples cannot tell, and more was used
+        ({"a": result(0.90, (5_000,) * 2), "b": result(0.89, (5_000,) * 2)}, "a"),  # 10,000 can
+        ({"a": result(0.90, (5_000,) * 2), "b": result(0.90, (5_000,) * 2)}, "b"),
         ({"a": result(0.9), "b": result(0.6)}, "a"),
         ({"a": result(0.9, (1, 1)), "b": result(0.6, (1, 1))}, "b"),  # with two samples, nothing is known
         ({"a": result(0.5), "b": result(0.9), "c": result(0.7)}, "b"),
@@ -89,7 +91,7 @@ def test_more_samples_make_a_score_more_certain_and_none_make_it_worthless():
         ({"a": result(None), "b": result(None)}, "b"),  # without validation, the one that uses the most
     ],
 )
-def test_the_last_trial_that_is_not_worse_than_the_best_is_chosen(results, chosen):
+def test_the_last_trial_that_is_expected_to_be_better_is_chosen(results, chosen):
     assert decided(results) == chosen
 
 
