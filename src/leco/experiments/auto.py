@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import pvariance
 from typing import Any
 
 from leco.dataset import Periods
@@ -13,7 +14,6 @@ from leco.model.description import Trial
 
 HEADS = (REGRESSION, HEAD_WITH_OLD)  # trials that leave the network as it is
 
-
 # Before validation is seen, the gain of old labels over new ones alone, and of a network over a head: mean and standard
 # deviation of accuracies, from our own measurements (docs/explanation/decisions/0020-auto.md).
 _EXPECTED_GAIN, _SPREAD = 0.02, 0.04
@@ -21,10 +21,11 @@ _EXPECTED_GAIN, _SPREAD = 0.02, 0.04
 
 @dataclass(frozen=True)
 class Score:
-    """A score on validation, and its standard error."""
+    """A score on validation, its standard error, and which samples were right."""
 
     value: float
     error: float
+    right: str = ""  # of each sample: 1, 0 or, if unknown, -
 
     def gains_on(self, simpler: "Score") -> bool:
         """Whether this is expected to be better than a simpler model, given both scores and earlier experience.
@@ -35,8 +36,25 @@ class Score:
         >>> Score(0.77, few).gains_on(Score(0.80, few)), Score(0.77, many).gains_on(Score(0.80, many))
         (True, False)
         """
-        variance = self.error**2 + simpler.error**2
+        variance = (self.error**2 + simpler.error**2) * share_of_variance(self.right, simpler.right)
         return (self.value - simpler.value) * _SPREAD**2 + _EXPECTED_GAIN * variance > 0
+
+
+def share_of_variance(right: str, other: str) -> float:
+    """Return how uncertain the difference of two scores is on the same samples, relative to independent ones.
+
+    Two disagreements are added, one for each model, since a few samples that agree do not prove that all would.
+
+    >>> round(share_of_variance("1101" * 25, "1101" * 25), 2), share_of_variance("1101", "")
+    (0.05, 1.0)
+    """
+    both = [(a == "1", b == "1") for a, b in zip(right, other, strict=False) if "-" not in (a, b)]
+    if len(right) != len(other) or not both:
+        return 1.0
+    both += [(True, False), (False, True)]
+    ours, theirs = ([float(pair[place]) for pair in both] for place in (0, 1))
+    alone = pvariance(ours) + pvariance(theirs)
+    return min(1.0, pvariance([a - b for a, b in zip(ours, theirs, strict=True)]) / alone)
 
 
 def score_of(result: Mapping[str, Any]) -> Score:
@@ -53,7 +71,7 @@ def score_of(result: Mapping[str, Any]) -> Score:
         count = row["support"]
         share = ((row["accuracy"] or 0.0) * count + 1) / (count + 2)
         variance += share * (1 - share) / count
-    return Score(value, math.sqrt(variance) / len(classes))
+    return Score(value, math.sqrt(variance) / len(classes), result.get("validation_right") or "")
 
 
 def decide(plan: Plan, store: AnyStore) -> str:

@@ -116,8 +116,10 @@ def _train_stage(
     started = time.perf_counter()
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
     seconds = training.seconds + time.perf_counter() - started
-    result = _result(stage, judge, training, network) | {"seconds": seconds}
     calibration = {} if seen.modality.has_masks else judge.calibration(network)
+    result = _result(stage, judge, training, network) | {"seconds": seconds}
+    if stage.version in calibration:
+        result["validation_right"] = calibration[stage.version].right
     store.remember(stage.fingerprint, network)
     if not fabric.is_global_zero:
         return
