@@ -10,16 +10,17 @@ complete; those that are in the file are skipped. `leco` is `leco.train(data)` w
 |---|---|
 | `lr` | logistic regression on frozen features of the samples with new labels (scikit-learn, L2 by cross-validation) |
 | `lr-extra` | the same with old classes as further classes; predictions are restricted to new ones |
-| `finetune` | plain PyTorch: all weights of the same pretrained network, on new labels alone |
-| `paper` | the paper's `lpl+st-hard/cond` from random weights, images at 64 pixels, with fewer steps |
-| `new-only` | `leco` without the old labels |
 | `leco` | `leco` |
+| `new-only` | `leco` without the old labels |
 | `all-fine` | an upper bound: heads of `leco` on frozen features, with all labels given in the newest version |
 | `all-fine-tuned` | the same with the networks that `leco` fine-tunes |
+| `finetune` | plain PyTorch: all weights of the same pretrained network, on new labels alone |
+| `paper` | the paper's `lpl+st-hard/cond` from random weights, images at 64 pixels, with fewer steps |
 
-All but those on masks are scored by the same function: class probabilities of the newest version are summed to those of
-older ones, and the accuracies of all classes averaged (mAcc). Seconds are of the whole process, features included, with
-nothing cached. Real data are in LECO_DATA (default: ../shared/data).
+All are scored alike: class probabilities of the newest version are summed to those of older ones, and the accuracies of
+all classes averaged (mAcc; mIoU of masks). Seconds are of the whole process with nothing cached; `new-only` and the
+bounds run after `leco` and share its features, so theirs are not reported. Real data are in LECO_DATA (default:
+../shared/data).
 """
 
 import argparse
@@ -52,7 +53,7 @@ from leco.models.weights import default_weights
 
 DATA = Path(os.environ.get("LECO_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TEST = "test"
-TESTED = 1_500  # test images, at most
+TESTED = 1_000  # test images, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +157,7 @@ def clothing(seed: int, folder: Path, new: int) -> Task:
 
 def cifar(seed: int, folder: Path, count: int) -> Task:
     """CIFAR-100 as files: `count` labelled in 20 superclasses, then `count` in 100 classes."""
-    raw = Path(os.environ["LECO_CIFAR"]) if "LECO_CIFAR" in os.environ else folder / "cifar"
-    if not (raw / "cifar-100-python").is_dir():
-        subprocess.run([sys.executable, str(DATA / "cifar100" / "unpack"), str(raw)], check=True, capture_output=True)
-    found = load("cifar-leco-1k", raw)
+    found = load("cifar-leco-1k", _raw_cifar(folder))
     ontology, fine = found.ontology, found.ontology.newest.name
     dealt = np.flatnonzero(trained := deal(found.strata.numpy(), count // 100, count, seed))
     tested = np.random.default_rng(0).permutation(len(found.test))[:TESTED]
@@ -195,6 +193,39 @@ def arrays(seed: int, folder: Path, name: str) -> Task:
     return Task(found.ontology, inputs.flatten(1).float().numpy(), torch.cat(classes).numpy(), given)
 
 
+def cifar_features(seed: int, folder: Path, count: int) -> Task:
+    """Features of CIFAR-100, enlarged to 128 pixels, computed once: `count` labelled in 20 and in 100 classes."""
+    found, path = load("cifar-leco-1k", _raw_cifar(folder)), folder / "cifar-features.npy"
+    if not path.is_file():
+        weights = default_weights()
+        assert weights is not None
+        known, side = input_config(weights.backbone), 128
+        backbone = build_backbone(weights.backbone, (3, side, side), weights).eval()
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (known.mean, known.std))
+        parts = []
+        for samples in (found.pool, found.test):
+            for ids in torch.arange(len(samples)).split(100):
+                images = nn.functional.interpolate(samples.inputs.read(ids) / 255, size=side, mode="bilinear")
+                with torch.inference_mode():
+                    parts.append(backbone((images - mean) / std))
+        np.save(path.with_suffix(".tmp.npy"), torch.cat(parts).numpy())
+        path.with_suffix(".tmp.npy").rename(path)
+    ontology, fine = found.ontology, found.ontology.newest.name
+    dealt = deal(found.strata.numpy(), count // 100, count, seed)
+    given = np.concatenate([np.array(["", ontology.versions[0].name, fine])[dealt], np.full(len(found.test), TEST)])
+    tested = torch.arange(len(found.test))
+    newest = np.concatenate([found.strata.numpy(), found.test.labels[fine].read(tested)])
+    used = given != ""
+    return Task(ontology, np.load(path)[used], newest[used], given[used])
+
+
+def _raw_cifar(folder: Path) -> Path:
+    raw = Path(os.environ["LECO_CIFAR"]) if "LECO_CIFAR" in os.environ else folder / "cifar"
+    if not (raw / "cifar-100-python").is_dir():
+        subprocess.run([sys.executable, str(DATA / "cifar100" / "unpack"), str(raw)], check=True, capture_output=True)
+    return raw
+
+
 def camvid(seed: int, folder: Path, network: dict[str, str] | None = None) -> Task:
     """Street scenes: 182 frames labelled in 11 groups, 182 in 31 classes."""
     found = load("camvid-leco", DATA)
@@ -228,6 +259,7 @@ def _pretrained() -> dict[str, str]:
 SETS: dict[str, Callable[[int, Path], Task]] = {
     **{f"clothing-{new}": lambda seed, folder, new=new: clothing(seed, folder, new) for new in (5, 20, 100)},
     **{f"cifar-{count}": lambda seed, folder, count=count: cifar(seed, folder, count) for count in (1_000, 2_000)},
+    "cifar-features-10000": lambda seed, folder: cifar_features(seed, folder, 10_000),
     "cub": lambda seed, folder: arrays(seed, folder, "cub-leco"),
     "digits": lambda seed, folder: arrays(seed, folder, "digits-leco"),
     "camvid-tiny": camvid,
@@ -327,7 +359,7 @@ def with_leco(task: Task, options: argparse.Namespace, *, heads_only: bool = Fal
     network = {**(task.network or {}), **more.pop("network", {})}
     if task.kind != "features" and "method" not in more:
         more["time"] = "1s" if heads_only else options.time  # there is no time for more than heads
-    store = options.folder / "store"
+    store = options.folder.parent / f"{options.set}-{options.seed}-store"
     model = leco.train(task.dataset(size), seed=options.seed, store=store, network=network, progress=False, **more)
     tried = [trial.model_dump() for trial in model.description.trials]
     chosen = [trial["name"] for trial in tried if trial["chosen"]]
@@ -335,11 +367,8 @@ def with_leco(task: Task, options: argparse.Namespace, *, heads_only: bool = Fal
 
 
 def _scores(task: Task, model: Model) -> dict[str, float]:
-    if task.has_masks:
-        return {version: float(found.miou or 0) for version, found in model.scores["test"].items()}
-    tested = task.only(task.given == TEST)
-    inputs = tested.inputs if task.root is None else [str(task.root / path) for path in tested.inputs]
-    return task.score(model.predict_proba(inputs))
+    metric = "miou" if task.has_masks else "macc"
+    return {version: float(getattr(found, metric) or 0) for version, found in model.scores["test"].items()}
 
 
 def paper(task: Task, options: argparse.Namespace) -> dict[str, Any]:
@@ -353,12 +382,12 @@ def paper(task: Task, options: argparse.Namespace) -> dict[str, Any]:
 ALTERNATIVES: dict[str, Callable[[Task, argparse.Namespace], dict[str, Any]]] = {
     "lr": regression,
     "lr-extra": lambda task, options: regression(task, options, extra=True),
-    "finetune": finetune,
-    "paper": paper,
-    "new-only": lambda task, options: with_leco(task.new_only(), options),
     "leco": with_leco,
+    "new-only": lambda task, options: with_leco(task.new_only(), options),
     "all-fine": lambda task, options: with_leco(task.all_fine(), options, heads_only=True),
     "all-fine-tuned": lambda task, options: with_leco(task.all_fine(), options),
+    "finetune": finetune,
+    "paper": paper,
 }
 IMPOSSIBLE = {  # alternatives for a kind of sample
     "features": {"finetune", "all-fine-tuned"},
@@ -370,7 +399,9 @@ BOUNDS = ("all-fine", "all-fine-tuned")
 
 def kind_of(name: str) -> str:
     """The kind of a set's samples."""
-    return "features" if name in ("cub", "digits") else "masks" if name.startswith("camvid") else "images"
+    if name.startswith("camvid"):
+        return "masks"
+    return "features" if name in ("cub", "digits", "cifar-features-10000") else "images"
 
 
 def main() -> None:
@@ -443,7 +474,8 @@ def run(name: str, seed: int, alternative: str, options: argparse.Namespace) -> 
 
 def run_one(options: argparse.Namespace) -> None:
     """Prepare the data, run an alternative, and write its scores to a file."""
-    name, options.seed, alternative = json.loads(options.one)
+    options.set, options.seed, alternative = json.loads(options.one)
+    name = options.set
     options.folder = options.runs / f"{name}-{options.seed}-{alternative}"
     task = SETS[name](options.seed, options.runs / "data")
     found = ALTERNATIVES[alternative](task, options)
@@ -478,7 +510,8 @@ def report(results: Sequence[dict[str, Any]]) -> list[str]:
         for alternative, seeds in by_seed.items():
             if seeds:
                 cells = [spread([100 * f["scores"][version] for f in seeds.values()]) for version in versions]
-                whole = [f["seconds"] for f in seeds.values() if not f["resumed"]]
+                timed = alternative not in (*BOUNDS, "new-only")
+                whole = [f["seconds"] for f in seeds.values() if timed and not f["resumed"]]
                 cells += [str(len(seeds)), f"{statistics.mean(whole):.0f}" if whole else "–"]
                 cells.append(f"{max(f['memory_mb'] for f in seeds.values()):,}")
                 lines.append(f"| {alternative} | {' | '.join(cells)} |")
