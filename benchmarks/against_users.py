@@ -13,7 +13,7 @@ complete; those that are in the file are skipped. `leco` is `leco.train(data)` w
 | `leco` | `leco` |
 | `new-only` | `leco` without the old labels |
 | `all-fine` | an upper bound: heads of `leco` on frozen features, with all labels given in the newest version |
-| `all-fine-tuned` | the same with the networks that `leco` fine-tunes |
+| `all-fine-tuned` | the same with the network; like the trials of `leco`, without the labels held out for validation |
 | `finetune` | plain PyTorch: all weights of the same pretrained network, on new labels alone |
 | `paper` | the paper's `lpl+st-hard/cond` from random weights, images at 64 pixels, with fewer steps |
 
@@ -47,6 +47,13 @@ from leco import Dataset, Model, Ontology
 from leco.data.benchmarks import load
 from leco.evaluation.confusion import confusion
 from leco.evaluation.scores import scores
+from leco.experiments.auto import trials
+from leco.experiments.experiment import Procedure, defaults_for
+from leco.experiments.machine import Machine
+from leco.experiments.run import run_stage
+from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD
+from leco.experiments.store import Store
+from leco.experiments.train import Run
 from leco.models.backbones import build_backbone
 from leco.models.timm_models import input_config
 from leco.models.weights import default_weights
@@ -301,7 +308,7 @@ def regression(task: Task, options: argparse.Namespace, *, extra: bool = False) 
 def finetune(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     """Fine-tune all weights of the pretrained network on new labels: AdamW, cosine, random resized crops, flips."""
     assert task.root is not None
-    batch_size, epochs, least_steps, rate = 32, 20, 300, 5e-4
+    batch_size, epochs, least_steps, rate = 32, 10, 150, 5e-4
     torch.manual_seed(options.seed)
     new = task.new_only()
     test = new.given == TEST
@@ -358,12 +365,30 @@ def with_leco(task: Task, options: argparse.Namespace, *, heads_only: bool = Fal
     size = more.pop("image_size", None)
     network = {**(task.network or {}), **more.pop("network", {})}
     if task.kind != "features" and "method" not in more:
-        more["time"] = "1s" if heads_only else options.time  # there is no time for more than heads
+        more |= fine_tuning(options) | ({"time": "1s"} if heads_only else {})  # there is no time for more than heads
     store = options.folder.parent / f"{options.set}-{options.seed}-store"
     model = leco.train(task.dataset(size), seed=options.seed, store=store, network=network, progress=False, **more)
     tried = [trial.model_dump() for trial in model.description.trials]
     chosen = [trial["name"] for trial in tried if trial["chosen"]]
     return {"scores": _scores(task, model), "trials": tried, "chosen": chosen[0] if chosen else more["method"]}
+
+
+def fine_tuning(options: argparse.Namespace) -> dict[str, Any]:
+    """Settings of the networks, if they differ from the defaults."""
+    return {"batches": {"steps": options.tuning_steps}} if options.tuning_steps else {}
+
+
+def trials_with_leco(task: Task, options: argparse.Namespace) -> dict[str, Any]:
+    """Train what `leco` would choose from, without training the choice on all labels again."""
+    data, store = task.dataset(), Store(options.folder.parent / f"{options.set}-{options.seed}-store")
+    settings = defaults_for(data, {"network": task.network or {}} | fine_tuning(options))
+    procedure = Procedure.model_validate({"method": "auto", "seed": options.seed, "training": settings})
+    run = Run.prepare(procedure, data, store)
+    for stage in run.plan.stages:
+        result = run_stage(stage, run.periods, store, Machine())
+    metric = "miou" if task.has_masks else "macc"
+    found = {version: float(row[metric]) for version, row in result["test"].items()}
+    return {"scores": found, "trials": [trial.model_dump() for trial in trials(run.plan, store)], "chosen": NEW_ALONE}
 
 
 def _scores(task: Task, model: Model) -> dict[str, float]:
@@ -385,14 +410,14 @@ ALTERNATIVES: dict[str, Callable[[Task, argparse.Namespace], dict[str, Any]]] = 
     "leco": with_leco,
     "new-only": lambda task, options: with_leco(task.new_only(), options),
     "all-fine": lambda task, options: with_leco(task.all_fine(), options, heads_only=True),
-    "all-fine-tuned": lambda task, options: with_leco(task.all_fine(), options),
+    "all-fine-tuned": lambda task, options: trials_with_leco(task.all_fine(), options),
     "finetune": finetune,
     "paper": paper,
 }
 IMPOSSIBLE = {  # alternatives for a kind of sample
     "features": {"finetune", "all-fine-tuned"},
-    "images": set(),
-    "masks": {"lr", "lr-extra", "finetune", "paper", "all-fine"},
+    "images": {"new-only", "all-fine"},  # the trials of `leco` and `all-fine-tuned` tell them
+    "masks": {"lr", "lr-extra", "finetune", "paper", "new-only", "all-fine"},
 }
 BOUNDS = ("all-fine", "all-fine-tuned")
 
@@ -412,8 +437,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/against_users"), help="folder for data and stores")
     parser.add_argument("--out", type=Path, default=Path("runs/against_users.json"), help="results, as JSON lines")
-    parser.add_argument("--time", help="time limit of leco on images and masks, such as 20m")
-    parser.add_argument("--steps", type=int, default=400, help="of each training of `paper` on images")
+    parser.add_argument(
+        "--tuning-steps", type=int, default=0, help="of each network of `leco`, by default its own choice"
+    )
+    parser.add_argument("--steps", type=int, default=200, help="of each training of `paper` on images")
     parser.add_argument("--report", action="store_true", help="print a table of what is in --out")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # of the process that runs one alternative
     options = parser.parse_args()
@@ -447,12 +474,11 @@ def run(name: str, seed: int, alternative: str, options: argparse.Namespace) -> 
     resumed = folder.exists()  # then the time is not that of the whole
     folder.mkdir(parents=True, exist_ok=True)
     one = json.dumps([name, seed, alternative])
-    command = [sys.executable, __file__, "--one", one, "--runs", str(options.runs), "--steps", str(options.steps)]
+    steps = ["--steps", str(options.steps), "--tuning-steps", str(options.tuning_steps)]
+    command = [sys.executable, __file__, "--one", one, "--runs", str(options.runs), *steps]
     started = time.perf_counter()
     with (folder / "output.txt").open("w") as output:
-        child = subprocess.Popen(
-            [*command, *(["--time", options.time] if options.time else [])], stdout=output, stderr=subprocess.STDOUT
-        )
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
@@ -462,7 +488,7 @@ def run(name: str, seed: int, alternative: str, options: argparse.Namespace) -> 
         return
     found = {"set": name, "seed": seed, "alternative": alternative, **json.loads((folder / "result.json").read_text())}
     found |= {"seconds": round(seconds, 1), "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)}
-    found |= {"memory_mb": round(usage.ru_maxrss / 1024), "resumed": resumed, "time": options.time}
+    found |= {"memory_mb": round(usage.ru_maxrss / 1024), "resumed": resumed, "tuning_steps": options.tuning_steps}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with options.out.open("a") as file:
         file.write(json.dumps(found) + "\n")
@@ -520,19 +546,33 @@ def report(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def closed(by_seed: dict[str, dict[int, dict[str, Any]]], newest: str) -> list[str]:
-    """Say which share of the gap between new labels alone and all labels in the newest version `leco` closes."""
-    base = "new-only" if by_seed["new-only"] else "lr"
+    """Say which share of the gap between new labels alone and all labels in the newest version is closed."""
+    whole = {name: {seed: f["scores"][newest] for seed, f in seeds.items()} for name, seeds in by_seed.items()}
+    mine, bound = (
+        {seed: {trial["name"]: trial["test"] for trial in f.get("trials", ())} for seed, f in by_seed[name].items()}
+        for name in ("leco", "all-fine-tuned")
+    )
+
+    def of(trials: dict[int, dict[str, float]], name: str) -> dict[int, float]:
+        return {seed: tests[name] for seed, tests in trials.items() if name in tests}
+
+    compared = {
+        "`leco` between `new-only` and `all-fine`": (whole["new-only"], whole["leco"], whole["all-fine"]),
+        "trials of heads": (of(mine, REGRESSION), of(mine, HEAD_WITH_OLD), of(bound, REGRESSION)),
+        "trials of networks": (of(mine, NEW_ALONE), of(mine, WITH_OLD), of(bound, NEW_ALONE)),
+    }
     found = []
-    for bound in BOUNDS:
-        seeds = by_seed["leco"].keys() & by_seed[base].keys() & by_seed[bound].keys()
-        if not seeds:
+    for name, columns in compared.items():
+        if not (seeds := columns[0].keys() & columns[1].keys() & columns[2].keys()):
             continue
-        low, mine, high = (
-            statistics.mean(by_seed[name][seed]["scores"][newest] for seed in seeds) for name in (base, "leco", bound)
+        low, ours, high = ([100 * column[seed] for seed in seeds] for column in columns)
+        gap = statistics.mean(high) - statistics.mean(low)
+        share = f"{100 * (statistics.mean(ours) - statistics.mean(low)) / gap:.0f} %" if gap > 0 else "–"
+        shown = " / ".join(map(spread, (low, ours, high)))
+        found.append(
+            f"{name}: new labels alone / with old labels / all-fine {shown}; gap closed {share} (n = {len(seeds)})"
         )
-        share = f"{100 * (mine - low) / (high - low):.0f} %" if high > low else "– (there is none)"
-        found.append(f"Gap from `{base}` to `{bound}` at {newest} that `leco` closes: {share} (n = {len(seeds)}).")
-    return found
+    return [f"- {line}" for line in found]
 
 
 def spread(values: Sequence[float]) -> str:
