@@ -95,12 +95,16 @@ def add_up(
             continue
         settings, pace = stage.training, paces[str(stage.method)]
         read = 0.0 if reading.kept else settings.batches.size * reading.one
-        held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
-        scored = held_out * (1 + math.ceil(settings.batches.steps / settings.batches.evaluate_every)) + len(
-            periods.tested(stage.period)
-        )
-        found[stage] = settings.batches.steps * (pace.step + read) + scored * pace.scored
+        found[stage] = settings.batches.steps * (pace.step + read) + seconds_to_score(stage, periods, pace)
     return Estimate(2 * reading.all, found)
+
+
+def seconds_to_score(stage: Stage, periods: Periods, pace: Pace) -> float:
+    """Estimate the time of all evaluations of a stage."""
+    batches = stage.training.batches
+    held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
+    times = 1 + math.ceil(batches.steps / batches.evaluate_every)
+    return (held_out * times + len(periods.tested(stage.period))) * pace.scored
 
 
 def measure(stage: Stage, periods: Periods, device: str) -> Pace:
