@@ -16,7 +16,7 @@ from leco.experiments.experiment import AUTO_METHOD, experiment, seconds_of
 from leco.experiments.machine import Machine
 from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD, Plan
 from leco.experiments.store import Store
-from leco.experiments.timing import Pace
+from leco.experiments.timing import SECONDS_OF_HEADS, Pace, Reading, add_up
 from leco.experiments.train import Run
 
 RANDOM = {"training.network.weights": "random"}
@@ -86,6 +86,15 @@ def test_evaluations_take_time_too(monkeypatch, tmp_path):
     assert held_out[1:] == [count for _, count in counts[1:]]
     scored = sum(test + 2 * validation for (test, _), validation in zip(counts, held_out, strict=True))
     assert steps(made.plan) == {int((0.85 * 600 - 2 * scored) / 0.125 / 3)}
+
+
+@pytest.mark.parametrize(("val", "trainings"), [(0, 3), (2, 2)])
+def test_estimates_include_the_last_training_on_all_labels(val, trainings, tmp_path):
+    file = write_project(tmp_path, val=val)
+    wanted = experiment(str(file), {}, {})
+    made = Run.prepare(wanted, wanted.dataset(tmp_path), Store(tmp_path / "runs"), device="cpu")
+    found = add_up(made.plan, made.periods, Reading(0.0, 0.0, kept=True), {"ce": Pace(5.0, 0.0), "lpl": Pace(5.0, 0.0)})
+    assert found.seconds == 2 * SECONDS_OF_HEADS + trainings * 4 * 5.0  # both heads, and four steps each
 
 
 def test_validation_that_was_given_leaves_more_time(paced, tmp_path):
