@@ -98,6 +98,14 @@ class NetworkSettings(Part):
             raise ValueError(f"weights: {self.weights!r} is not {kinds}{nearest(self.weights, WEIGHTS)}")
         return self
 
+    @model_validator(mode="after")
+    def _embeds_with_given_weights(self) -> Self:
+        if self.embed and self.weights == "random":
+            raise ValueError("embed: needs pretrained weights; set weights to pretrained, download or a file")
+        if self.embed and self.lora:
+            raise ValueError(f"lora: {self.lora} would train the backbone, which `embed` keeps as it is; set it to 0")
+        return self
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Weights to start from, if the network starts from a previous one."""
         return () if strategy == "scratch" or self.embed else ("weights",)
@@ -287,8 +295,9 @@ class FinishSettings(Part):
     """Changes to a trained network before it is evaluated and stored. All are beyond the paper."""
 
     head: str = "trained"
-    """`trained`, or a registered head that is fitted to the features of all samples: `linear`, `gaussian`, or
-    `linear+gaussian`, their average. For classification with few labels per class and good features."""
+    """`trained`, or a registered head that is fitted to the features of all samples: `linear`, `gaussian`,
+    `linear+gaussian`, their average, or `best`, which chooses among these and `linear` without old labels by
+    cross-validation. For classification with few labels per class and good features."""
 
     adjust: Annotated[float, Field(ge=0, le=2), AfterValidator(abs)] = 0.0
     """Subtract `adjust` × log class frequency from the logits (logit adjustment), for long-tailed labels."""
@@ -317,6 +326,15 @@ class Settings(Part):
     transfer: TransferSettings = TransferSettings()
     segmentation: SegmentationSettings = SegmentationSettings()
     finish: FinishSettings = FinishSettings()
+
+    @model_validator(mode="after")
+    def _adjusted_once(self) -> Self:
+        if self.loss.adjust and self.finish.adjust:
+            raise ValueError(
+                f"finish.adjust: {self.finish.adjust:g}, but loss.adjust: {self.loss.adjust:g} already makes the "
+                "network predict all classes with the same prior; set one of them to 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _head_steps_fit(self) -> Self:

@@ -58,6 +58,22 @@ def test_parts_are_frozen_and_know_no_other_settings():
         Settings.model_validate({"batches": {"steps": 5}, "transfer": {"head_steps": 5}})
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"network": {"embed": True}},
+            "embed: needs pretrained weights; set weights to pretrained, download or a file",
+        ),
+        ({"network": {"embed": True, "weights": "pretrained", "lora": 2}}, "lora: 2 would train the backbone"),
+        ({"loss": {"adjust": 1}, "finish": {"adjust": 0.5}}, "finish.adjust: 0.5, but loss.adjust: 1 already"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given, message):
+    with pytest.raises(ValidationError, match=message):
+        Settings.model_validate(given)
+
+
 def test_learning_rates_are_one_several_or_text():
     for given in (0.5, "0.5", [0.5], ("0.5",)):
         assert Settings.model_validate({"optimiser": {"learning_rate": given}}).learning_rate == 0.5

@@ -100,7 +100,8 @@ def _print_plan(found: "CheckedExperiment", rows: list[dict[str, Any]], measured
     steps, images = (sum(row[column] for row in rows) for column in ("steps", "images"))
     typer.echo(f"{len(rows)} training{'s' * (len(rows) > 1)}: {steps:,} steps, {images:,} images")
     if measured:
-        typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps\n")
+        again = "; the chosen one is then trained on all labels" if measured.again else ""
+        typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps{again}\n")
 
 
 def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:

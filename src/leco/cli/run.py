@@ -130,6 +130,7 @@ def pairs(settings: list[str]) -> dict[str, str]:
 
 def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     from leco.experiments.auto import refitted
+    from leco.models.weights import describe_start
 
     training, periods, stages = wanted.training, ready.periods, ready.plan
     typer.echo(f"{periods.name}: {wanted.method}, {wanted.strategy}, {wanted.annotation}, seed {wanted.seed}")
@@ -139,8 +140,8 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     training_steps = max(stage.training.batches.steps for stage in stages.stages)
     if training_steps > 1:
         typer.echo(f"{scaled_down}{network.backbone}, {training_steps:,} steps of {batches.size} samples per training")
-    if wanted.data is not None and periods.modality.name == "classification" and wanted.start is None:
-        typer.echo(f"{network.backbone} starts from {_weights(network.backbone, network.weights)}")
+    if wanted.data is not None and periods.modality.embeds and wanted.start is None:
+        typer.echo(describe_start(network.backbone, network.weights))
     last = stages.periods[-1][0]
     if not stages.trials and str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: no history to pseudo-label")
@@ -153,22 +154,6 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     refits = any(refitted(stage, periods)[0] is not stage for stage in stages.trials.values())
     again = "; the chosen one is then trained on all labels" if refits else ""
     typer.echo(f"{len(to_do)} of {len(stages.stages)} to train: {steps:,} steps, {samples:,} samples{again}")
-
-
-def _weights(backbone: str, wanted: str) -> str:
-    """Describe the weights that training starts from, and the way to better ones."""
-    from leco.models.timm_models import has_weights
-    from leco.models.weights import HOW_TO_GET, default_weights, find_weights, local_weights
-
-    if (found := find_weights(backbone, wanted)) is not None:
-        return f"the weights of {found.source} ({found.digest})"
-    remedies = []
-    if has_weights(backbone):
-        way = "pretrained` uses" if local_weights(backbone) else "download` fetches"
-        remedies.append(f"; `--set training.network.weights={way} pretrained ones, which are far better")
-    if default_weights() is None:
-        remedies.append(f"; {HOW_TO_GET}")
-    return f"random weights{''.join(remedies)}"
 
 
 def _say(problem: str) -> None:

@@ -77,7 +77,8 @@ class Samples:
 
     A label is one number or, for segmentation, a map (h, w). `sizes` are the heights and widths of images that were
     padded to be stacked. `keeps_labels` means that a sample's older labels were annotated, not implied by its newest.
-    `files` are the files that the inputs were decoded from, one each, also if they are now in memory.
+    `files` are the files that the inputs were decoded from, one each, also if they are now in memory; `read_ns` is when
+    reading them began, as `time.time_ns` returns it.
     """
 
     inputs: Column
@@ -85,6 +86,7 @@ class Samples:
     sizes: Column | None = None
     keeps_labels: bool = False
     files: Sequence[Path] | None = None
+    read_ns: int | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -1,9 +1,11 @@
 """`Dataset`: samples labelled in several versions of an ontology, and their modality."""
 
 import html
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -253,9 +255,10 @@ class ManifestDataset(Dataset):
     def _samples(self, tested: bool) -> tuple[Manifest, Samples]:
         """The rows and their samples; each file is decoded once, while it is checked."""
         if tested not in self._read:
+            started = time.time_ns()
             manifest = self._checked(tested)
             samples = own_samples(manifest, self.ontology, self.image_size, read=self.modality.read)
-            self._read[tested] = manifest, samples
+            self._read[tested] = manifest, replace(samples, read_ns=started)
         return self._read[tested]
 
     def _checked(self, tested: bool) -> Manifest:

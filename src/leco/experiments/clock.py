@@ -13,11 +13,11 @@ from leco.experiments.auto import HEADS, refitted
 from leco.experiments.experiment import Procedure, seconds_of
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
-from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed
+from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed, seconds_to_score
 from leco.io import read_json, write_text
 
 _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
-_RESERVE = 0.85  # of the time; the rest is for reading, evaluating and writing
+_RESERVE = 0.85  # of the time; the rest is for reading and writing
 
 
 def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) -> Plan:
@@ -51,13 +51,13 @@ def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) ->
         return 0
     embedded = [stage for stage in heads if stage.on_features]
     left = _RESERVE * seconds - (seconds_to_embed(embedded[0], periods, device) + SECONDS_OF_HEADS if embedded else 0.0)
-    again = [stage for stage in stages[-1:] if refitted(stage, periods)[0] is not stage]  # on all labels
-    paces = {
-        method: measure(stage, periods, device).step for method, stage in {str(s.method): s for s in stages}.items()
-    }
-    per_step = sum(paces[str(stage.method)] for stage in (*stages, *again))
-    steps = int(left / per_step)
+    trained = [(stage, periods) for stage in stages]
+    trained += [again for again in [refitted(stages[-1], periods)] if again[0] is not stages[-1]]  # on all labels
+    paces = {method: measure(stage, periods, device) for method, stage in {str(s.method): s for s in stages}.items()}
+    per_step = sum(paces[str(stage.method)].step for stage, _ in trained)
+    scoring = sum(seconds_to_score(stage, seen, paces[str(stage.method)]) for stage, seen in trained)
+    steps = int((left - scoring) / per_step)
     if steps < _FEWEST_STEPS and not heads:
-        least = _FEWEST_STEPS * per_step
+        least = _FEWEST_STEPS * per_step + scoring
         raise LecoError(f"time: {seconds:.0f} s are too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")
     return 0 if steps < _FEWEST_STEPS else min(steps, _MOST_STEPS)

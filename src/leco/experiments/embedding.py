@@ -233,6 +233,10 @@ def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine)
                 some = unknown[start : start + _HASHED_AT_ONCE]
                 contents[some] = as_keys(list(pool.map(_file_digest, [paths[index] for index in some])))
                 writer.add(stamps[some], torch.from_numpy(contents[some].view(np.uint8).reshape(-1, 16)))
+    if isinstance(samples.inputs, InMemory) and samples.read_ns is not None:
+        for path in paths:
+            if path.stat().st_ctime_ns > samples.read_ns:  # its content is not that of the image in memory
+                raise LecoError(f"{path}: changed after it was read; read the dataset again")
     return _Identified(contents, stamps)
 
 

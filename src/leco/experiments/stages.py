@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from leco.data.periods import Annotation
+from leco.data.periods import Annotated, Annotation
 from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.experiment import AUTO, AUTO_METHOD, DEFAULT_METHOD, Procedure
@@ -133,6 +133,11 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
     and learning rate, which is a row of the paper's tables itself.
     """
     periods.modality.check(procedure.training, periods.shape, len(periods.ontology.newest))
+    if procedure.training.network.embed and (periods.start or not periods.modality.embeds):
+        problem = (
+            "a model to start from has its own backbone" if periods.start else "there is no backbone to embed with"
+        )
+        raise LecoError(f"training.network.embed: {problem}; set it to false")
     if procedure.method == AUTO:
         return _plan_auto(procedure, periods)
     planned: list[tuple[Stage, ...]] = []
@@ -195,7 +200,7 @@ def _plan_auto(procedure: Procedure, periods: Periods) -> Plan:
     """
     last = len(periods.versions) - 1
     _ = periods.first  # raises if the model to start from is not older
-    history = bool(periods.annotated(last, procedure.annotation if last else "label-new").history)
+    annotated = periods.annotated(last, procedure.annotation if last else "label-new")
     network, modality = procedure.training.network, periods.modality
     digest = "" if periods.start else _digest_of_weights(network, periods)
     trials: dict[str, Stage] = {}
@@ -207,13 +212,19 @@ def _plan_auto(procedure: Procedure, periods: Periods) -> Plan:
         with_old = procedure.model_copy(update={"method": AUTO_METHOD if digest else DEFAULT_METHOD})
         if digest:
             trials |= _by_rate(NEW_ALONE, _plan_period(plain, periods, last))
-            trials |= _by_rate(WITH_OLD, _plan_period(with_old, periods, last)) if history else {}
+            trials |= _by_rate(WITH_OLD, _plan_period(with_old, periods, last)) if _has_old_labels(annotated) else {}
         else:
+            history = bool(annotated.history)  # pseudo-labels also use samples without any label
             *before, final = plan(with_old if history else plain, periods).periods
             earlier = tuple(before)
             trials |= _by_rate(NEW_ALONE, [stage.teacher or stage for stage in final])
             trials |= _by_rate(WITH_OLD, final) if history else {}
     return Plan((*earlier, tuple(trials.values())), trials)
+
+
+def _has_old_labels(annotated: Annotated) -> bool:
+    """Whether some of the history is labelled in an earlier version; samples without a label belong to the newest."""
+    return any(part.version != annotated.newest.version for part in annotated.history)
 
 
 def _by_rate(label: str, stages: Sequence[Stage]) -> dict[str, Stage]:
@@ -239,7 +250,7 @@ def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str
     }
     plain = Stage(method=Method(), training=settings.change(finish={"head": "linear"}), **common)
     method = applicable(Method("lpl"), periods, period, common["annotation"])
-    if method == Method() or not periods.annotated(period, common["annotation"]).history:
+    if method == Method() or not _has_old_labels(periods.annotated(period, common["annotation"])):
         return {REGRESSION: plain}
     best = Stage(method=method, training=settings.change(finish={"head": "best"}), **common)
     return {REGRESSION: plain, HEAD_WITH_OLD: best}

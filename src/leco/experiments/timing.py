@@ -16,6 +16,7 @@ from leco.data.samples import Samples
 from leco.dataset import Periods
 from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
+from leco.experiments.auto import refitted
 from leco.experiments.run import build_network, make_job, starting_weights
 from leco.experiments.stages import Plan, Stage
 from leco.models.lora import add_adapters
@@ -45,11 +46,12 @@ class Estimate:
 
     reading: float
     stages: dict[Stage, float]
+    again: float = 0.0  # to train the chosen trial of `auto` on all labels, if it is the last one
 
     @property
     def seconds(self) -> float:
         """Total duration."""
-        return self.reading + sum(self.stages.values())
+        return self.reading + sum(self.stages.values()) + self.again
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,18 @@ def add_up(
             continue
         settings, pace = stage.training, paces[str(stage.method)]
         read = 0.0 if reading.kept else settings.batches.size * reading.one
-        held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
-        scored = held_out * (1 + math.ceil(settings.batches.steps / settings.batches.evaluate_every)) + len(
-            periods.tested(stage.period)
-        )
-        found[stage] = settings.batches.steps * (pace.step + read) + scored * pace.scored
-    return Estimate(2 * reading.all, found)
+        found[stage] = settings.batches.steps * (pace.step + read) + seconds_to_score(stage, periods, pace)
+    last = plan.stages[-1]
+    again = found[last] if plan.trials and refitted(last, periods)[0] is not last else 0.0
+    return Estimate(2 * reading.all, found, again)
+
+
+def seconds_to_score(stage: Stage, periods: Periods, pace: Pace) -> float:
+    """Estimate the time of all evaluations of a stage."""
+    batches = stage.training.batches
+    held_out = len(periods.annotated(stage.period, stage.annotation).validation.indices)
+    times = 1 + math.ceil(batches.steps / batches.evaluate_every)
+    return (held_out * times + len(periods.tested(stage.period))) * pace.scored
 
 
 def measure(stage: Stage, periods: Periods, device: str) -> Pace:

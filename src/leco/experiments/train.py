@@ -29,6 +29,7 @@ from leco.io import as_path
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
 from leco.models.lora import add_adapters
+from leco.models.weights import describe_start
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.progress import visible
@@ -144,8 +145,10 @@ def train(
     for name in log:
         LOGGERS[name]  # an unknown one is refused before anything is trained
     run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start, device=device)
+    note = _say if progress else _ignore
+    if leads() and run.periods.modality.embeds and not data.is_benchmark and start is None:
+        note(describe_start(procedure.training.network.backbone, procedure.training.network.weights))
     with stoppable() as stop, watching(shown=progress) as watch:
-        note = _say if progress else _ignore
         machine = Machine(device, workers, log, stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)
 

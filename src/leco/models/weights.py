@@ -20,6 +20,7 @@ from leco.models.timm_models import (
     HUB,
     empty_model,
     first_convolutions,
+    has_weights,
     hub_cache,
     hub_file,
     is_timm,
@@ -149,6 +150,19 @@ def find_weights(backbone: str, wanted: str, *, place: str = "training.network.w
         remedy = "set it to download, or choose a backbone that `leco models` lists"
         raise LecoError(f"{place}: no pretrained weights of {backbone} on this machine; {remedy}; {HOW_TO_GET}")
     return found
+
+
+def describe_start(backbone: str, wanted: str) -> str:
+    """Describe the weights that a backbone starts from, and the way to better ones, in one line for people."""
+    if (found := find_weights(backbone, wanted)) is not None:
+        return f"{backbone} starts from the weights of {found.source} ({found.digest})"
+    remedies = []
+    if has_weights(backbone):
+        way = "pretrained` uses" if local_weights(backbone) else "download` fetches"
+        remedies.append(f"; `training.network.weights={way} pretrained ones, which are far better")
+    if default_weights() is None:
+        remedies.append(f"; {HOW_TO_GET}")
+    return f"{backbone} starts from random weights{''.join(remedies)}"
 
 
 def local_weights(backbone: str) -> Weights | None:

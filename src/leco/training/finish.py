@@ -29,7 +29,7 @@ HEADS.register("linear+gaussian")(averaged_head)
 @HEADS.register("best")
 def best_head(features_nd: Tensor, evidence_nc: Tensor) -> Head:
     """Fit several heads, and return the one that cross-validation on the newest labels chooses."""
-    found = choose_head(features_nd, evidence_nc).fitted
+    _, found = choose_head(features_nd, evidence_nc)
     return found.weight, found.bias
 
 

@@ -94,8 +94,9 @@ def test_the_variance_of_a_difference_is_that_of_pairs():
     expected = np.var(right - other) / (np.var(right) + np.var(other))
     texts = ("".join(map(str, values)) for values in (right, other))
     assert share_of_variance(*texts) == pytest.approx(expected, abs=1e-3)
-    assert share_of_variance("11", "00") == pytest.approx(1.0, abs=0.35)
-    assert share_of_variance("1-0", "-00") <= 1
+    assert share_of_variance("11", "00") == 1
+    known = "1101" * 5
+    assert share_of_variance(f"{known}-", f"{known}1") == share_of_variance(known, known) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -371,6 +372,45 @@ def test_one_version_is_enough(tmp_path):
     run = prepared(file, tmp_path / "runs")
     assert list(run.plan.trials) == [REGRESSION, NEW_ALONE]
     assert run.train(Machine("cpu")).versions == ("v2",)
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_samples_without_any_label_are_no_old_labels(versions, tmp_path):
+    file = write_project(tmp_path, history=0)
+    with (tmp_path / "labels.csv").open("a") as rows:
+        rows.writelines(f"{path.relative_to(tmp_path)},,,train\n" for path in sorted(tmp_path.glob("images/v1-*"))[:5])
+    if versions == 1:
+        (tmp_path / "ontology.yaml").write_text(
+            "versions:\n  - {name: v2, classes: [circle, ring, square, triangle, star]}\n"
+        )
+    run = prepared(file, tmp_path / "runs")
+    assert len(run.periods.annotated(len(run.periods.versions) - 1, "label-new").history) == 1
+    assert list(run.plan.trials) == [REGRESSION, NEW_ALONE]
+
+
+@pytest.mark.parametrize("kind", ["vectors", "a model to start from"])
+def test_embedding_needs_a_backbone_of_its_own(kind, whole, tmp_path):
+    network = {"embed": True, "weights": "pretrained"}
+    if kind == "vectors":
+        with pytest.raises(LecoError, match=r"training\.network\.embed: there is no backbone to embed with"):
+            leco.train(vectors([0, 0, 1, 1]), method="lpl", network=network, store=tmp_path, progress=False)
+        return
+    periods = replace(whole.run.periods, start=SimpleNamespace(digest="", trained="v1", newest="v1"))
+    wanted = experiment(str(whole.file), {"method": "lpl"}, {"training.network.embed": "true"})
+    with pytest.raises(LecoError, match=r"training\.network\.embed: a model to start from has its own backbone"):
+        plan(wanted, periods)
+
+
+def test_training_says_which_weights_it_starts_from(tmp_path, capsys):
+    file = write_project(tmp_path, history=0)
+    data = leco.Dataset.from_manifest(tmp_path / "labels.csv", tmp_path / "ontology.yaml", image_size=32)
+    settings = {"batches": {"steps": 1, "size": 8}, "store": tmp_path / "runs"}
+    leco.train(
+        data, method="ce", network={"backbone": BACKBONE, "weights": file.parent / "weights.safetensors"}, **settings
+    )
+    assert f"{BACKBONE} starts from the weights of {tmp_path / 'weights.safetensors'} (" in capsys.readouterr().err
+    leco.train(data, method="ce", network={"backbone": BACKBONE, "weights": "random"}, **settings)
+    assert f"{BACKBONE} starts from random weights" in capsys.readouterr().err
 
 
 def test_random_weights_are_trained_through_all_periods_and_only_once(tmp_path):

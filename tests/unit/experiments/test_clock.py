@@ -16,7 +16,7 @@ from leco.experiments.experiment import AUTO_METHOD, experiment, seconds_of
 from leco.experiments.machine import Machine
 from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD, Plan
 from leco.experiments.store import Store
-from leco.experiments.timing import Pace
+from leco.experiments.timing import SECONDS_OF_HEADS, Pace, Reading, add_up
 from leco.experiments.train import Run
 
 RANDOM = {"training.network.weights": "random"}
@@ -73,6 +73,28 @@ def test_a_time_is_shared_by_both_networks_and_the_last_training(minutes, paced,
     assert naive - 100 < found < naive + 100
     assert paced == ["ce", AUTO_METHOD]
     assert [stage.training.batches.steps for stage in made.stages if stage.on_features] == [1, 1]
+
+
+def test_evaluations_take_time_too(monkeypatch, tmp_path):
+    file = write_project(tmp_path, test=3, val=1)  # 15 and 5 images
+    monkeypatch.setattr(clock, "measure", lambda *_: Pace(0.125, 2.0))
+    wanted = experiment(str(file), {"time": "10m"}, {"training.batches.evaluate_every": "1000000"})
+    wanted = wanted.model_copy(update={"training": wanted.training.change(network={"weights": "random"})})
+    made = Run.prepare(wanted, wanted.dataset(tmp_path), Store(tmp_path / "runs"), device="cpu")
+    counts = [(0, 0), (15, 5), (15, 5)]  # of each training, test and validation
+    held_out = [len(made.periods.annotated(period, "label-new").validation.indices) for period in (0, 1, 1)]
+    assert held_out[1:] == [count for _, count in counts[1:]]
+    scored = sum(test + 2 * validation for (test, _), validation in zip(counts, held_out, strict=True))
+    assert steps(made.plan) == {int((0.85 * 600 - 2 * scored) / 0.125 / 3)}
+
+
+@pytest.mark.parametrize(("val", "trainings"), [(0, 3), (2, 2)])
+def test_estimates_include_the_last_training_on_all_labels(val, trainings, tmp_path):
+    file = write_project(tmp_path, val=val)
+    wanted = experiment(str(file), {}, {})
+    made = Run.prepare(wanted, wanted.dataset(tmp_path), Store(tmp_path / "runs"), device="cpu")
+    found = add_up(made.plan, made.periods, Reading(0.0, 0.0, kept=True), {"ce": Pace(5.0, 0.0), "lpl": Pace(5.0, 0.0)})
+    assert found.seconds == 2 * SECONDS_OF_HEADS + trainings * 4 * 5.0  # both heads, and four steps each
 
 
 def test_validation_that_was_given_leaves_more_time(paced, tmp_path):

@@ -388,6 +388,29 @@ def test_a_file_that_changes_meanwhile_is_not_kept_under_its_old_content(bench, 
     assert bench.shards == []
 
 
+def test_a_file_that_changed_after_it_was_read_is_not_kept_under_its_new_content(bench, tmp_path):
+    paths = write_images(tmp_path / "photos", range(2))
+    os.utime(paths[0], ns=(0, 0))
+    held = replace(in_memory(paths), read_ns=max(path.stat().st_ctime_ns for path in paths))
+    assert bench.new(held) == 2
+    before = bench.shards
+    time.sleep(0.05)  # clocks of file systems are coarse
+    paths[0].write_bytes(paths[1].read_bytes() + b" ")
+    with pytest.raises(LecoError, match=r"0\.png: changed after it was read; read the dataset again"):
+        bench.new(held)
+    assert bench.shards == before
+
+
+def test_datasets_remember_when_they_were_read(tmp_path):
+    before = time.time_ns()
+    write_images(tmp_path / "photos", range(12))
+    table = {"image": [f"{number}.png" for number in range(12)], "label": ["a", "b"] * 6, "version": ["v1"] * 12}
+    ontology = leco.Ontology.from_dict({"versions": [{"name": "v1", "classes": ["a", "b"]}]})
+    pool = leco.Dataset.from_table(table, ontology, root=tmp_path / "photos", image_size=32).periods().pool
+    assert isinstance(pool.inputs, InMemory)
+    assert before < pool.read_ns < time.time_ns()
+
+
 def test_a_missing_file_is_named(bench, tmp_path):
     with pytest.raises(LecoError, match=r"gone\.png: cannot be read: No such file"):
         embed(lazily([tmp_path / "gone.png"]), torch.arange(1), embedder_of(Backbone()), bench.store, Machine("cpu"))
