@@ -119,7 +119,11 @@ def train(
         raise LecoError(f"data: must be a leco.Dataset, not {reprlib.repr(data)}; see Dataset.from_folders")
     given = {name: _as_mapping(name, part) for name, part in parts.items() if part is not None}
     start = None if start is None else as_path("start", start.place if isinstance(start, Model) else start)
-    log = (log,) if isinstance(log, str) else tuple(log)
+    log = (log,) if isinstance(log, str) else log
+    if not isinstance(log, Sequence) or not all(isinstance(name, str) for name in log):
+        raise LecoError(f"log: must be one or several names of loggers, not {reprlib.repr(log)}")
+    if not isinstance(device, str):
+        raise LecoError(f"device: must be auto, cpu or cuda, not {reprlib.repr(device)}")
     if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:
@@ -146,7 +150,7 @@ def train(
     run = Run.prepare(procedure, data, Store(as_path("store", store)), start=start, device=device)
     with stoppable() as stop, watching(shown=progress) as watch:
         note = _say if progress else _ignore
-        machine = Machine(device, workers, log, stop, say=_say, note=note, shown=progress)
+        machine = Machine(device, workers, tuple(log), stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)
 
 
