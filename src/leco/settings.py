@@ -98,6 +98,12 @@ class NetworkSettings(Part):
             raise ValueError(f"weights: {self.weights!r} is not {kinds}{nearest(self.weights, WEIGHTS)}")
         return self
 
+    @model_validator(mode="after")
+    def _adapters_are_trained(self) -> Self:
+        if self.embed and self.lora:
+            raise ValueError(f"lora: {self.lora} trains the backbone, which `embed` keeps as it is; set it to 0")
+        return self
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Weights to start from, if the network starts from a previous one."""
         return () if strategy == "scratch" or self.embed else ("weights",)

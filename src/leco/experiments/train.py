@@ -301,9 +301,11 @@ def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]
 
 
 def check_network(plan: Plan, periods: Periods) -> None:
-    """Raise an error if the network of a plan cannot take its inputs, weights or adapters."""
+    """Raise an error if the network of a plan cannot take its inputs, crops, weights or adapters."""
     first = plan.stages[0]
     network = build_network(first, periods, starting_weights(first))
+    for size in {stage.training.views.size for stage in plan.stages if stage.training.views.crop} - {0}:
+        periods.modality.check_crops(network, periods.shape, size)
     add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages))
 
 
