@@ -33,7 +33,12 @@ def as_path(name: str, value: object) -> Path:
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "://" in text or "\0" in text:
         raise LecoError(f"{name}: must be the path of a local file or folder, not {value!r}")
-    return Path(text).expanduser()
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 (keeps `~name` if there is no such user)
+    try:
+        path.exists()
+    except OSError as error:  # such as a name that is too long, or a folder that may not be entered
+        raise LecoError(f"{name}: {path}: {error.strerror}; name another path") from None
+    return path
 
 
 def read_text(path: Path, largest: int) -> str:

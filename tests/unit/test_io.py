@@ -7,7 +7,11 @@ import pytest
 from pydantic import BaseModel
 
 from leco import LecoError
-from leco.io import checked, from_json, read_json, read_text, replacing, write_bytes, write_text
+from leco.io import as_path, checked, from_json, read_json, read_text, replacing, write_bytes, write_text
+
+
+def test_a_home_that_does_not_exist_is_an_ordinary_name():
+    assert as_path("store", "~nobody-of-this-name/runs") == Path("~nobody-of-this-name/runs")
 
 
 def test_text_is_read_without_its_byte_order_mark(tmp_path):

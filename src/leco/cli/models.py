@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leco.cli.terminal import print_table
-from leco.errors import LecoError, nearest
+from leco.errors import LecoError, nearest, printable
 
 if TYPE_CHECKING:
     from leco.models.weights import Weights
@@ -43,9 +43,13 @@ def models(
     rows = []
     place = make_fabric(device).device if speed and any(found.values()) else None
     for name, weights in list(found.items())[: None if as_json else _MOST]:
-        row = _row(name, weights)
-        if weights is not None and place is not None:
-            row["images_per_second"] = embedding_speed(weights, place)
+        try:
+            row = _row(name, weights)
+            if weights is not None and place is not None:
+                row["images_per_second"] = embedding_speed(weights, place)
+        except LecoError as error:  # damaged weights must not hide the others
+            typer.echo(printable(str(error)), err=True)
+            row = _row(name, None) | {"weights": "damaged"}
         rows.append(row)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))

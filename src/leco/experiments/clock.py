@@ -6,6 +6,8 @@ The number is decided once and kept in the store, so that the same command conti
 import hashlib
 import json
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from leco.dataset import Periods
 from leco.errors import LecoError
@@ -25,22 +27,33 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
     assert procedure.time is not None
     whole = plan(procedure, periods)
     key = json.dumps([procedure.time, [stage.fingerprint for stage in whole.stages]])
-    path = store.stages.parent / "auto" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    known = read_json(path, 10_000) if path.is_file() else None
-    steps = known.get("steps") if isinstance(known, dict) else None
-    if path.is_file() and (type(steps) is not int or not 0 <= steps <= _MOST_STEPS):
-        raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
-    if steps is None:
+    path = store.auto / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    if os.path.lexists(path):
+        steps = _known_steps(path)
+    else:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise LecoError("time: speed is measured in one process only; set training.batches.steps under torchrun")
         steps = _steps_within(seconds_of(procedure.time), whole, periods, device)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            store.auto.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LecoError(f"{store.auto}: cannot be written: {error.strerror}") from None
         write_text(path, json.dumps({"time": procedure.time, "steps": steps}) + "\n")
     if not steps:
         heads = {label: stage for label, stage in whole.trials.items() if label in HEADS}
         return Plan((tuple(heads.values()),), heads)
     settings = procedure.training.change(batches={"steps": steps})
     return plan(procedure.model_copy(update={"training": settings}), periods)
+
+
+def _known_steps(path: Path) -> int:
+    """Read the number of steps that was decided before."""
+    with suppress(LecoError):
+        known = read_json(path, 10_000)
+        steps = known.get("steps") if isinstance(known, dict) else None
+        if type(steps) is int and 0 <= steps <= _MOST_STEPS:
+            return steps
+    raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
 
 
 def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:

@@ -83,6 +83,7 @@ class Embedder:
 class Embedded:
     """A column of features, read from memory-mapped files; zeros for samples that were not embedded."""
 
+    folder: Path
     shards: Shards
     rows: Tensor  # (samples,) row of each sample in the shards, or -1
 
@@ -91,7 +92,10 @@ class Embedded:
 
     def read(self, indices: Tensor) -> Tensor:
         """Return the features of some samples."""
-        return self.shards.read(self.rows[indices])
+        found = self.shards.read(self.rows[indices])
+        if not found.isfinite().all():  # only finite ones were written
+            raise LecoError(f"{self.folder}: is damaged: features are NaN or infinite; delete the folder")
+        return found
 
 
 def embed(
@@ -139,7 +143,7 @@ def embed(
         raise LecoError(f"{folder}: features were deleted while they were read; run the same command again")
     rows = torch.full((len(samples),), -1)
     rows[indices] = found
-    return Embedded(stored, rows)
+    return Embedded(folder, stored, rows)
 
 
 def embedded(

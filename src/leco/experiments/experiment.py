@@ -16,7 +16,7 @@ from leco.data.benchmarks.benchmark import recipe
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, benchmark
 from leco.errors import LecoError, TextError, closest, nearest
-from leco.io import read_text
+from leco.io import as_path, read_text
 from leco.methods.method import Method
 from leco.modalities import MODALITIES
 from leco.model.description import read_description
@@ -282,7 +282,7 @@ class File:
         training = values.get("training")
         network = training.get("network") if isinstance(training, dict) else None
         if isinstance(network, dict) and str(network.get("weights")).endswith(WEIGHT_SUFFIXES):
-            network["weights"] = str(path.parent / Path(network["weights"]).expanduser())
+            network["weights"] = str(path.parent / as_path(f"{path}: training.network.weights", network["weights"]))
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:

@@ -47,6 +47,8 @@ class Shards:
         blocks: list[Tensor] = []
         for path in sorted(folder.glob(f"*{_SUFFIX}")):
             try:
+                if not path.is_file():  # opening a pipe would wait forever
+                    raise ValueError("not a file")
                 with safe_open(path, framework="pt") as file:
                     found, values = file.get_tensor("keys"), file.get_tensor("values")
                 if found.dtype != torch.uint8 or found.shape != (len(values), 16) or values.ndim != 2:

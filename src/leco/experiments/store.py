@@ -6,6 +6,7 @@ A stage is trained in `partial/`, under a lock, and renamed into `stages/` when 
 import copy
 import fcntl
 import json
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -102,12 +103,13 @@ class Store(AnyStore):
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
         self.features = runs / "features"  # shared by all stages: `experiments.embedding`
+        self.auto = runs / "auto"  # numbers of steps that fit into a time: `experiments.clock`
 
     def check(self) -> None:
         """Refuse a folder of runs that stages cannot be written to."""
-        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies, self.features):
-            if folder.exists() and not folder.is_dir():
-                raise LecoError(f"{folder}: is a file; choose another folder for runs")
+        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies, self.features, self.auto):
+            if os.path.lexists(folder) and not folder.is_dir():
+                raise LecoError(f"{folder}: is not a folder; choose another folder for runs")
 
     def folder(self, fingerprint: str) -> Path:
         """Folder of a complete stage."""

@@ -120,7 +120,11 @@ def train(
         raise LecoError(f"data: must be a leco.Dataset, not {reprlib.repr(data)}; see Dataset.from_folders")
     given = {name: _as_mapping(name, part) for name, part in parts.items() if part is not None}
     start = None if start is None else as_path("start", start.place if isinstance(start, Model) else start)
-    log = (log,) if isinstance(log, str) else tuple(log)
+    log = (log,) if isinstance(log, str) else log
+    if not isinstance(log, Sequence) or not all(isinstance(name, str) for name in log):
+        raise LecoError(f"log: must be one or several names of loggers, not {reprlib.repr(log)}")
+    if not isinstance(device, str):
+        raise LecoError(f"device: must be auto, cpu or cuda, not {reprlib.repr(device)}")
     if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:
@@ -149,7 +153,7 @@ def train(
     if leads() and run.periods.modality.embeds and not data.is_benchmark and start is None:
         note(describe_start(procedure.training.network.backbone, procedure.training.network.weights))
     with stoppable() as stop, watching(shown=progress) as watch:
-        machine = Machine(device, workers, log, stop, say=_say, note=note, shown=progress)
+        machine = Machine(device, workers, tuple(log), stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)
 
 
@@ -300,9 +304,11 @@ def misfits(start: Bundle, ontology: Ontology | None, mine: Mapping[str, object]
 
 
 def check_network(plan: Plan, periods: Periods) -> None:
-    """Raise an error if the network of a plan cannot take its inputs, weights or adapters."""
+    """Raise an error if the network of a plan cannot take its inputs, crops, weights or adapters."""
     first = plan.stages[0]
     network = build_network(first, periods, starting_weights(first))
+    for size in {stage.training.views.size for stage in plan.stages if stage.training.views.crop} - {0}:
+        periods.modality.check_crops(network, periods.shape, size)
     add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leco.data.images import SUFFIXES
 from leco.data.inputs import InputBatch, cut, image_batches
@@ -125,6 +125,13 @@ class Images(Modality):
             return views
         return crop_views(settings.crop, settings.size, distorted=method.pseudo == "fixmatch")
 
+    def check_crops(self, network: AnyNetwork, shape: Sequence[int], size: int) -> None:
+        """Refuse random crops of a size that the network cannot take."""
+        problem = problem_with(network.backbone, (shape[0], size, size))
+        if problem:
+            remedy = "choose another size, or 0 for that of the images"
+            raise LecoError(f"training.views.size: {size}, but the backbone cannot take it ({problem}); {remedy}")
+
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
         """Crop the centre of a square image; convert it to grey if the network takes one channel."""
         return cut(inputs, shape)
@@ -202,14 +209,22 @@ def build_network(
 ) -> Network:
     """Build a backbone with a linear head for each version, and try it on one input."""
     features = build_backbone(backbone, shape, weights)
+    if problem := problem_with(features, shape):
+        size = " x ".join(map(str, shape))
+        raise LecoError(f"{backbone} cannot take inputs of {size} ({problem}); choose another backbone")
+    return Network(features, versions)
+
+
+def problem_with(backbone: nn.Module, shape: Sequence[int]) -> str:
+    """Try a backbone on one input of a shape, and return why it cannot take it; empty if it can."""
     try:
         with torch.no_grad():
-            features.eval()(torch.zeros(1, *shape))
+            backbone.eval()(torch.zeros(1, *shape))
     except Exception as error:  # such as a failed assertion, or a feature map that became too small
-        size = " x ".join(map(str, shape))
-        problem = first_line(error)
-        raise LecoError(f"{backbone} cannot take inputs of {size} ({problem}); choose another backbone") from None
-    return Network(features.train(), versions)
+        return first_line(error)
+    finally:
+        backbone.train()
+    return ""
 
 
 def _measure_channels(samples: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,9 @@ class Modality(ABC):
     def check(self, settings: Settings, shape: Sequence[int], classes: int) -> None:  # noqa: B027 (optional)
         """Refuse settings that do not fit the inputs."""
 
+    def check_crops(self, network: AnyNetwork, shape: Sequence[int], size: int) -> None:  # noqa: B027 (optional)
+        """Refuse random crops of a size that the network cannot take."""
+
     def crop(self, settings: SegmentationSettings) -> Crop | None:
         """Random crop of samples along with their labels, if training uses one."""
         return None

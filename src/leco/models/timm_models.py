@@ -1,6 +1,8 @@
 """Models of timm, by name, tag or repository on the Hugging Face hub: configuration, size, files in the hub's cache."""
 
+import inspect
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -48,8 +50,15 @@ def input_config(backbone: str, *, fetch: bool = False) -> InputConfig:
         remedy = "choose a timm model, such as resnet50, or set training.network.weights to random"
         raise LecoError(f"{backbone} has no pretrained weights; {remedy}")
     config = pretrained_config(backbone, fetch=fetch)
-    mean, std = tuple(config.mean), tuple(config.std)
-    return InputConfig(config.input_size[-1], mean, std, config.crop_pct, config.interpolation)
+    try:
+        side, mean, std = int(config.input_size[-1]), tuple(map(float, config.mean)), tuple(map(float, config.std))
+        if side < 1 or not all(map(math.isfinite, mean + std)) or min(std) <= 0 or len(mean) != len(std):
+            raise ValueError("out of range")
+    except (TypeError, ValueError, LookupError, ArithmeticError):
+        raise LecoError(
+            f"{backbone}: its configuration holds no valid `input_size`, `mean` and `std`; choose another backbone"
+        ) from None
+    return InputConfig(side, mean, std, config.crop_pct, config.interpolation)
 
 
 def pretrained_config(backbone: str, *, fetch: bool = False) -> "PretrainedCfg":
@@ -67,6 +76,7 @@ def pretrained_config(backbone: str, *, fetch: bool = False) -> "PretrainedCfg":
 
 def timm_options(backbone: str, *, fetch: bool = False) -> tuple[str, dict[str, Any]]:
     """Name and options that timm builds a backbone from; those of a model on the hub are in its `config.json`."""
+    import timm
     from timm.models import PretrainedCfg
 
     if not backbone.startswith(HUB):
@@ -79,8 +89,14 @@ def timm_options(backbone: str, *, fetch: bool = False) -> tuple[str, dict[str, 
         config = content.get("pretrained_cfg", content)
         known = {field.name for field in fields(PretrainedCfg)} - {"url", "file", "source", "state_dict"}
         cleaned = PretrainedCfg(**{key: value for key, value in config.items() if key in known})
-        return str(content["architecture"]), {"pretrained_cfg": cleaned, **content.get("model_args", {})}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        # Arguments of the architecture only: those of timm's factory would load other files, or fetch them.
+        factory = inspect.signature(timm.create_model).parameters
+        options = {key: value for key, value in content.get("model_args", {}).items() if key not in factory}
+        name = str(content["architecture"])
+        if not timm.is_model(name):
+            raise ValueError(f"timm has no {name}")
+        return name, {**options, "pretrained_cfg": cleaned}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise LecoError(f"{backbone}: is not a timm model: {path} describes none") from None
 
 

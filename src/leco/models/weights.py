@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leco.errors import LecoError, and_more, first_line, nearest
+from leco.io import as_path
 from leco.models.timm_models import (
     HUB,
     empty_model,
@@ -106,6 +107,8 @@ class Weights:
             raise self._refusal(", ".join(and_more(shapes, _SHOWN)))
         for name, tensor in found.items():
             kind = expected[name].dtype
+            if tensor.layout != torch.strided or tensor.is_meta:
+                raise LecoError(f"{self.path}: {name} is not a dense tensor with values; save it as one")
             if tensor.dtype not in (kind, *((torch.float16, torch.bfloat16) if kind == torch.float32 else ())):
                 raise LecoError(
                     f"{self.path}: {name} is {_dtype(tensor)}; save the tensors as {_dtype(expected[name])}"
@@ -137,9 +140,10 @@ def find_weights(backbone: str, wanted: str, *, place: str = "training.network.w
         remedy = "set it to random, or choose a timm model, such as resnet50"
         raise LecoError(f"{place}: {wanted}, but {backbone} has no pretrained weights; {remedy}")
     if wanted.endswith(WEIGHT_SUFFIXES):
-        path = Path(wanted).expanduser()
+        path = as_path(place, wanted)
         if not path.is_file():
-            raise LecoError(f"{place}: {path}: {'is not a file' if path.exists() else 'no such file'}")
+            problem = "is not a file" if path.exists() else "no such file"
+            raise LecoError(f"{place}: {path}: {problem}; name another one")
         return Weights(backbone, str(path), path)
     if wanted not in ("pretrained", "download"):
         raise LecoError(f"{place}: {wanted!r} is not a file of weights{nearest(wanted, ('pretrained', 'download'))}")

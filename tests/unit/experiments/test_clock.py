@@ -163,8 +163,25 @@ def test_a_damaged_decision_is_named(content, paced, tmp_path):
     planned(file, "10m")
     (path,) = decisions(tmp_path)
     path.write_text(content)
-    with pytest.raises(LecoError, match=path.name):
+    with pytest.raises(LecoError, match=f"{path.name}: is damaged; delete it, and the speed is measured again"):
         planned(file, "10m")
+
+
+def test_what_is_in_the_place_of_a_decision_is_named_before_anything_is_measured(paced, tmp_path):
+    file = write_project(tmp_path)
+    planned(file, "10m")
+    (path,) = decisions(tmp_path)
+    measured = len(paced)
+    path.unlink()
+    path.symlink_to(tmp_path / "missing")
+    with pytest.raises(LecoError, match=f"{path.name}: is damaged; delete it"):
+        planned(file, "10m")
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.touch()
+    with pytest.raises(LecoError, match="auto: is not a folder; choose another folder for runs"):
+        planned(file, "10m")
+    assert len(paced) == measured
 
 
 def test_vectors_take_no_time(paced, tmp_path):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_digits
 from tests.commands import leco as command
 from tests.stores import make_stages, write_store
@@ -201,7 +202,12 @@ def swap(path: Path) -> None:
     path.write_bytes(next((path.parent.parent / "files").glob("*.safetensors")).read_bytes())
 
 
-@pytest.mark.parametrize("damage", [truncate, scribble, swap, lambda path: path.write_bytes(b"")])
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [truncate, scribble, swap, pipe, lambda path: path.write_bytes(b"")])
 def test_a_damaged_shard_is_named_and_its_images_are_embedded_again(bench, tmp_path, damage: Callable[[Path], object]):
     samples = lazily(write_images(tmp_path / "photos", range(20)))
     bench.new(samples, batch=4, shard=8)
@@ -216,6 +222,17 @@ def test_a_damaged_shard_is_named_and_its_images_are_embedded_again(bench, tmp_p
     damaged.unlink()
     bench.said.clear()
     assert (bench.new(samples), bench.said) == (0, [])
+
+
+def test_features_that_were_damaged_on_disk_are_named_and_not_the_learning_rate(bench, tmp_path):
+    samples = lazily(write_images(tmp_path / "photos", range(4)))
+    bench.new(samples)
+    (path,) = bench.shards
+    content = load_file(path)
+    content["values"][2, 0] = torch.nan
+    save_file(content, path)
+    with pytest.raises(LecoError, match=f"{bench.folder}: is damaged: features are NaN or infinite; delete the folder"):
+        bench.new(samples)
 
 
 def test_what_a_killed_process_left_unfinished_is_ignored_and_later_deleted(bench, tmp_path):
@@ -484,7 +501,7 @@ def test_lists_and_reports_of_a_store_do_not_mind_features(bench, tmp_path):
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "features").touch()
-    with pytest.raises(LecoError, match="features: is a file; choose another folder for runs"):
+    with pytest.raises(LecoError, match="features: is not a folder; choose another folder for runs"):
         Store(tmp_path).check()
     with pytest.raises(LecoError, match="features"):
         Bench(Store(tmp_path)).new(lazily(write_images(tmp_path / "photos", range(3))))

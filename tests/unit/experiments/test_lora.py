@@ -143,3 +143,22 @@ def test_a_frozen_backbone_has_no_adapters():
     wanted = experiment("digits-leco", {"strategy": "freeze", "method": "ce"}, {"training.network.lora": "4"})
     stages = plan(wanted, periods_of(wanted, Path())).periods
     assert [stage.training.network.lora for (stage,) in stages] == [4, 0]
+
+
+def test_adapters_of_a_backbone_that_is_only_embedded_are_refused(photographs, weights, tmp_path):
+    with pytest.raises(
+        LecoError, match=r"network\.lora: 2 trains the backbone, which `embed` keeps as it is; set it to 0"
+    ):
+        train(photographs, tmp_path / "runs", weights, network={"embed": True})
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("method", ["auto", "ce"])
+def test_crops_that_a_network_cannot_take_are_refused_before_anything_is_trained(
+    method, photographs, weights, tmp_path
+):
+    with pytest.raises(
+        LecoError, match=r"^training\.views\.size: 100, but the backbone cannot take it \(.*16.*\); choose"
+    ):
+        train(photographs, tmp_path / "runs", weights, method=method, views={"crop": 0.5, "size": 100})
+    assert not (tmp_path / "runs").exists()

@@ -170,6 +170,13 @@ BAD = {
     ),
     "an address": ({"store": "s3://bucket/runs"}, "store: must be the path of a local file or folder"),
     "no name": ({"store": ""}, "store: must be the path of a local file or folder"),
+    "a number as a device": ({"device": 5}, "device: must be auto, cpu or cuda, not 5"),
+    "a number as a logger": ({"log": 5}, "log: must be one or several names of loggers, not 5"),
+    "loggers in a list of lists": (
+        {"log": [["csv"]]},
+        r"log: must be one or several names of loggers, not \[\['csv'\]\]",
+    ),
+    "a name that is too long": ({"store": "r" * 300}, "^store: r*: File name too long; name another path"),
     "half a worker": ({"workers": 0.5}, "workers: must be a whole number from 0 to 256, not 0.5"),
 }
 
@@ -198,7 +205,7 @@ def test_own_data_refuse_budgets_and_names_are_no_datasets(tmp_path):
 
 def test_a_store_with_a_file_in_the_place_of_a_folder_is_refused_before_training(digits, tmp_path):
     (tmp_path / "stages").touch()
-    with pytest.raises(LecoError, match="stages: is a file"):
+    with pytest.raises(LecoError, match="stages: is not a folder"):
         leco.train(digits, batches=SHORT, store=tmp_path, progress=False)
 
 

@@ -96,7 +96,7 @@ def test_nothing_is_found_where_nothing_is():
 @pytest.mark.usefixtures("packages")
 def test_the_features_of_a_package_are_those_of_its_tensors_in_file_order():
     weights = found(LITE, "pretrained")
-    full = timm.create_model(LITE).eval()
+    full = timm.create_model(LITE).eval().to(memory_format=torch.channels_last)  # as ours, for equal bits
     tensors = torch.load(weights.path, weights_only=True)
     full.load_state_dict(dict(zip(full.state_dict(), tensors.values(), strict=True)))
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -190,6 +190,54 @@ def test_a_model_of_the_hub_is_built_from_its_configuration(cache, state):
     for wrong in ("nobody", "a/b/c"):
         with pytest.raises(LecoError, match=f"hf-hub:{wrong}"):
             find_weights(f"hf-hub:{wrong}", "pretrained")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"pretrained": True, "pretrained_cfg_overlay": {"hf_hub_id": "other/birds"}},
+        {"pretrained": True, "pretrained_cfg_overlay": {"url": "https://example.org/birds.pth"}},
+        {"checkpoint_path": "other.pth"},
+    ],
+)
+def test_a_configuration_of_the_hub_neither_fetches_nor_loads_anything(arguments, cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(timm.create_model("resnet18", num_classes=0).state_dict(), "other.pth")
+    config = {"architecture": "resnet18", "pretrained_cfg": {"mean": [0.1, 0.2, 0.3]}}
+    path = cached(cache, "someone/birds", "config.json")
+    built = []
+    for own in ({}, arguments):
+        path.write_text(json.dumps(config | {"model_args": own}))
+        torch.manual_seed(0)
+        built.append(build_backbone("hf-hub:someone/birds", (3, 64, 64)).state_dict())
+    assert all(torch.equal(built[0][name], tensor) for name, tensor in built[1].items())
+
+
+@pytest.mark.parametrize("content", ['{"architecture": "hf-hub:other/birds"}', '{"architecture": 5}', "[" * 100_000])
+def test_a_configuration_of_the_hub_that_names_no_timm_model_is_refused(content, cache):
+    cached(cache, "someone/birds", "config.json").write_text(content)
+    with pytest.raises(LecoError, match=r"hf-hub:someone/birds: is not a timm model: .*config\.json describes none"):
+        build_backbone("hf-hub:someone/birds", (3, 64, 64))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mean": None},
+        {"mean": "abc"},
+        {"mean": [float("nan")] * 3},
+        {"mean": [0.5]},
+        {"std": [0, 0, 0]},
+        {"input_size": None},
+        {"input_size": []},
+        {"input_size": [3, -5, -5]},
+    ],
+)
+def test_inputs_that_a_configuration_of_the_hub_gets_wrong_are_refused(wrong, cache):
+    content = {"architecture": "resnet18", "pretrained_cfg": wrong}
+    cached(cache, "someone/birds", "config.json").write_text(json.dumps(content))
+    with pytest.raises(LecoError, match=r"hf-hub:someone/birds: its configuration holds no valid `input_size`"):
+        input_config("hf-hub:someone/birds")
 
 
 @pytest.mark.parametrize("problem", [OSError, LocalEntryNotFoundError])  # the second is what the hub raises offline
@@ -332,6 +380,12 @@ class Malicious:
         return Path.touch, (self.path,)
 
 
+@pytest.mark.parametrize("convert", [Tensor.to_sparse, lambda tensor: tensor.to("meta")], ids=["sparse", "meta"])
+def test_tensors_without_dense_values_are_refused(convert, state, tmp_path):
+    torch.save(state | {"conv1.weight": convert(state["conv1.weight"])}, tmp_path / "weights.pth")
+    assert_refused(tmp_path / "weights.pth", "weights.pth: conv1.weight is not a dense tensor with values")
+
+
 def test_code_in_a_file_is_refused_and_not_executed(state, tmp_path):
     trap = tmp_path / "executed"
     pickle.loads(pickle.dumps(Malicious(trap)))
@@ -350,6 +404,12 @@ def test_code_in_a_file_is_refused_and_not_executed(state, tmp_path):
     [
         ("resnet18", "missing.pth", "^training.network.weights: missing.pth: no such file"),
         ("resnet18", "folder.pth", "^training.network.weights: folder.pth: is not a file"),
+        (
+            "resnet18",
+            "~nobody-of-this-name/w.pth",
+            "^training.network.weights: ~nobody-of-this-name/w.pth: no such file",
+        ),
+        ("resnet18", f"{'w' * 300}.pth", "^training.network.weights: w*.pth: File name too long"),
         ("resnet18", "pretraind", "'pretraind' is not a file of weights; did you mean 'pretrained'"),
         ("wrn-28-2", "pretrained", "pretrained, but wrn-28-2 has no pretrained weights; set it to random"),
         ("linear", "download", "linear has no pretrained weights"),
@@ -483,6 +543,20 @@ def test_models_lists_weights_with_size_digest_and_speed():
     shown = leco("models", "--no-speed", "tf_efficientnet_lite*").stdout
     assert "3.4 M" in shown
     assert "not on this" in shown  # lite3 and lite4
+
+
+def test_models_lists_damaged_weights_with_the_others(cache):
+    for name in ("regnety_002.pycls_in1k", "test_vit.r160_in1k"):
+        torch.manual_seed(0)
+        save_file(timm.create_model(name).state_dict(), cached(cache, f"timm/{name}", "model.safetensors"))
+    path = cached(cache, "timm/regnety_002.pycls_in1k", "model.safetensors")
+    path.write_bytes(path.read_bytes()[:1_000])
+    listed = leco("models", "--json")
+    assert listed.returncode == 0
+    assert f"{path}: is damaged or incomplete" in listed.stderr
+    rows = {row["backbone"]: row for row in json.loads(listed.stdout)}
+    assert (rows["regnety_002"]["weights"], rows["regnety_002"]["images_per_second"]) == ("damaged", None)
+    assert rows["test_vit"]["images_per_second"] > 0
 
 
 def test_models_says_how_to_get_weights_and_what_timm_has():
