@@ -230,8 +230,11 @@ class Run:
             if leads() and not answered and (label := first_answer(self.plan, self.store)):
                 answered = True
                 self._keep_first_answer(label, machine)
-        final, periods = self.final
-        run_stage(final, periods, self.store, machine, watch)
+        last, periods = self._last
+        run_stage(last, periods, self.store, machine, watch, may_diverge=bool(self.plan.trials))
+        final, _ = self.final
+        if final != last:
+            machine.say(f"training on all labels failed ({self._diverged(last)}); the model is the trial")
         if leads() and self.plan.trials:
             trial = self.plan.trials[decide(self.plan, self.store)].fingerprint
             tried = trials(self.plan, self.store)
@@ -243,10 +246,26 @@ class Run:
 
     @property
     def final(self) -> tuple[Stage, Periods]:
-        """The stage that becomes the model, and its periods; all stages of the plan must be complete."""
+        """The stage that becomes the model, and its periods; all stages of the plan must be complete.
+
+        Of `auto`, it is the chosen trial, trained again on all labels unless that diverged.
+        """
+        last, periods = self._last
+        if self.plan.trials and self._diverged(last):
+            return self.plan.trials[decide(self.plan, self.store)], self.periods
+        return last, periods
+
+    @property
+    def _last(self) -> tuple[Stage, Periods]:
+        """The stage that is trained last, and its periods."""
         if not self.plan.trials:
             return choose(self.plan.periods[-1], self.store), self.periods
         return refitted(self.plan.trials[decide(self.plan, self.store)], self.periods)
+
+    def _diverged(self, stage: Stage) -> str | None:
+        """The reason why a stage diverged; None if it did not, or is not complete."""
+        reason: str | None = (self.store.result(stage.fingerprint) or {}).get("diverged")
+        return reason
 
     def _keep_first_answer(self, label: str, machine: Machine) -> None:
         stage = self.plan.trials[label]

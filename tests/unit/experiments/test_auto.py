@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -235,6 +236,22 @@ def test_the_chosen_one_is_trained_again_on_all_labels(whole):
     assert mine["samples"] == before["samples"] + len(held_out.indices) == 25
     assert (mine["validation"], mine["validation_score"]) == (None, None)
     assert before["validation_score"] == before["validation"]["v2"]["macc"]
+
+
+def test_if_training_on_all_labels_diverges_the_trial_is_the_model(whole, tmp_path):
+    copied = Path(shutil.copytree(whole.runs, tmp_path / "runs"))
+    run = prepared(whole.file, copied)
+    again, _ = run.final
+    shutil.rmtree(run.store.folder(again.fingerprint))
+    lost = dict.fromkeys(("validation_score", "validation", "test", "seconds"))
+    (run.store.partial / again.fingerprint).mkdir(parents=True)
+    run.store.complete(again.fingerprint, {"stage": "", "version": "v2", "seed": 0, "diverged": "loss is NaN"} | lost)
+    said: list[str] = []
+    run.train(Machine("cpu", say=said.append))
+    assert said == ["training on all labels failed (loss is NaN); the model is the trial"]
+    trial = run.plan.trials[decide(run.plan, run.store)]
+    assert run.final[0] == trial
+    assert json.loads((run.target / "bundle.json").read_text())["stage"] == trial.fingerprint
 
 
 def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_trial(whole):

@@ -147,7 +147,7 @@ def test_a_frozen_backbone_has_no_adapters():
 
 def test_adapters_of_a_backbone_that_is_only_embedded_are_refused(photographs, weights, tmp_path):
     with pytest.raises(
-        LecoError, match=r"network\.lora: 2 trains the backbone, which `embed` keeps as it is; set it to 0"
+        LecoError, match=r"network\.lora: 2 would train the backbone, which `embed` keeps as it is; set it to 0"
     ):
         train(photographs, tmp_path / "runs", weights, network={"embed": True})
     assert not (tmp_path / "runs").exists()
