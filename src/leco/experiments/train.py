@@ -300,7 +300,7 @@ def check_network(plan: Plan, periods: Periods) -> None:
     """Raise an error if the network of a plan cannot take its inputs, weights or adapters."""
     first = plan.stages[0]
     network = build_network(first, periods, starting_weights(first))
-    add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages))
+    add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages), periods.shape)
 
 
 def leads() -> bool:
