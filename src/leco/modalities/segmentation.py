@@ -21,7 +21,7 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.data.views.sets import ViewSet, segmentation_views
 from leco.errors import LecoError
 from leco.methods.method import Method
-from leco.modalities.image import channel_statistics, check_image_bundle
+from leco.modalities.image import channel_statistics, check_image_bundle, expected_statistics, fine_tuned
 from leco.modalities.modality import Modality, Normalise, refuse, register_modality
 from leco.models.backbones import check_known
 from leco.models.dense.network import build_segmenter
@@ -61,8 +61,11 @@ class Segmentation(Modality):
         return segmentation_views()
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """ImageNet's statistics, as in HRNet, with or without pretrained weights."""
-        return Normalisation(torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD))
+        """Statistics that the weights expect; ImageNet's, as in HRNet, for random ones."""
+        if network.weights == "random":
+            return Normalisation(torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD))
+        self.check_backbone(network.backbone)
+        return Normalisation(*expected_statistics(network))
 
     def statistics(self, normalise: Normalise) -> tuple[Sequence[float], Sequence[float]]:
         """Mean and standard deviation of each channel."""
