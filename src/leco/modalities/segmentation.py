@@ -26,6 +26,7 @@ from leco.modalities.modality import Modality, Normalise, refuse, register_modal
 from leco.models.backbones import check_known
 from leco.models.dense.network import build_segmenter
 from leco.models.dense.sliding_window import sliding_window
+from leco.models.dense.trunks import has_pyramid
 from leco.models.network import AnyNetwork
 from leco.models.weights import Weights
 from leco.nested import merge
@@ -36,6 +37,18 @@ from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewS
 _SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger window must not exceed its images
 _MOST_WINDOWS = 40  # along an edge
 _MOST_PROBABILITIES = 2**30  # of one image
+# A pretrained trunk below new layers, which are not heads to the optimiser, and so need a higher rate than in images.
+_FINE_TUNED: dict[str, Any] = merge(
+    TINY,
+    {
+        "network": {"frozen_norm": True},
+        "optimiser": {
+            **{"name": "adamw", "learning_rate": (1e-3,), "finetune_learning_rate": None, "head_factor": 10.0},
+            **{"weight_decay": 0.01, "schedule": "half-cosine", "warm_up": 0.1},
+        },
+        "average": {"decay": 0.0, "warm_up": False},
+    },
+)
 
 
 @register_modality
@@ -78,9 +91,17 @@ class Segmentation(Modality):
     def defaults(
         self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
     ) -> dict[str, Any]:
-        """The small network, with crops of the size of the images."""
+        """Fine-tune the weights that are named or on this machine, or else train a small network from random ones.
+
+        Nothing is downloaded. Crops have the size of the images.
+        """
+        tuned = fine_tuned(backbone, weights)
+        if tuned and not backbone and not has_pyramid(tuned):
+            tuned = None
+        named = {"network": {"backbone": tuned, "weights": "pretrained"}}
+        recipe = merge(_FINE_TUNED, named) if tuned else TINY
         side = {"crop": image_size, "base_size": image_size, "window": image_size}
-        return merge(TINY, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
+        return merge(recipe, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
 
     def network(
         self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None

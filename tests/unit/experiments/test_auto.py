@@ -599,6 +599,25 @@ def test_masks_are_trained_through_all_periods(tmp_path):
     assert "mIoU on validation" in model.card
 
 
+def test_masks_with_pretrained_weights_need_no_earlier_period(tmp_path):
+    paint(tmp_path)
+    torch.manual_seed(0)
+    save_file(timm.create_model(BACKBONE).state_dict(), tmp_path / "weights.safetensors")
+    file = tmp_path / "street" / "experiment.yaml"
+    file.write_text(file.read_text().replace("method: lpl\n", ""))
+    network = {"training.network.backbone": BACKBONE, "training.network.weights": str(tmp_path / "weights.safetensors")}
+    run = prepared(file, tmp_path / "runs", network | {"training.batches.steps": "2"})
+    stages = run.plan.trials
+    assert [(name, str(stage.method), stage.previous) for name, stage in stages.items()] == [
+        (NEW_ALONE, "ce", ()),
+        (WITH_OLD, "lpl", ()),
+    ]
+    assert {stage.training.optimiser.name for stage in stages.values()} == {"adamw"}
+    model = run.train(Machine("cpu"))
+    assert model.description.model == BACKBONE
+    assert model.scores["test"]["v2"].miou is not None
+
+
 def test_a_benchmark_that_asks_for_it_honours_its_annotation(tmp_path):
     settings = {"training.batches.steps": "2"}
     for annotation, expected in (("label-new", [NEW_ALONE, WITH_OLD]), ("all-fine", [NEW_ALONE])):
