@@ -85,8 +85,8 @@ class NetworkSettings(Part):
     """Share of the backbone's layers, from the input on, whose weights are kept. Training is up to twice as fast."""
 
     lora: Annotated[int, Field(ge=0, le=1_024)] = 0
-    """Rank of low-rank adapters (LoRA) that are trained in place of the backbone's weights, for vision transformers;
-    0 trains the weights. Needs `pip install 'leco[lora]'`."""
+    """Rank of low-rank adapters (LoRA) that are trained in place of the backbone's weights, for the linear layers that
+    vision transformers call; 0 trains the weights. Needs `pip install 'leco[lora]'`."""
 
     precision: Precision = "32-true"
     """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""

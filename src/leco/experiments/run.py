@@ -362,7 +362,7 @@ def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) ->
             module.momentum = stage.training.network.norm_momentum
     if previous is not None:
         hand_over(previous, network, periods.until(stage.period), stage.strategy, stage.head_start)
-    add_adapters(network.backbone, stage.training.network.lora)
+    add_adapters(network.backbone, stage.training.network.lora, periods.shape)
     return network
 
 

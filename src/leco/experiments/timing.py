@@ -115,7 +115,7 @@ def measure(stage: Stage, periods: Periods, device: str) -> Pace:
     """Time some steps of a stage with untrained networks, and discard the result."""
     fabric = make_fabric(device, stage.training.network.precision)
     network = build_network(stage, periods)
-    add_adapters(network.backbone, stage.training.network.lora)
+    add_adapters(network.backbone, stage.training.network.lora, periods.shape)
     teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
     wanted = stage.training.batches.size
     size = min(_SMALLEST, wanted)

@@ -328,7 +328,7 @@ def check_network(plan: Plan, periods: Periods) -> None:
     network = build_network(first, periods, starting_weights(first))
     for size in {stage.training.views.size for stage in plan.stages if stage.training.views.crop} - {0}:
         periods.modality.check_crops(network, periods.shape, size)
-    add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages))
+    add_adapters(network.backbone, max(stage.training.network.lora for stage in plan.stages), periods.shape)
 
 
 def leads() -> bool:

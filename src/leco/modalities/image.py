@@ -57,8 +57,7 @@ class Images(Modality):
         if network.weights == "random":
             return Normalisation(*_measure_channels(samples, train[:_MEASURED]))
         check_backbone(network.backbone)
-        expected = input_config(network.backbone, fetch=network.weights == "download")
-        mean, std = torch.tensor(expected.mean), torch.tensor(expected.std)
+        mean, std = expected_statistics(network)
         channels = samples.inputs.read(train[:1]).shape[1]
         if channels != len(mean):  # timm adapts the weights to grey images; their statistics are means over colours
             mean, std = (of_colours.mean().expand(channels) for of_colours in (mean, std))
@@ -84,7 +83,7 @@ class Images(Modality):
 
         Nothing is downloaded. Every choice was measured: docs/lab-book/log.md.
         """
-        tuned = _fine_tuned(backbone, weights)
+        tuned = fine_tuned(backbone, weights)
         if tuned is None:
             return {
                 "network": {"backbone": backbone or _RANDOM, "weights": "random", "norm_momentum": 0.05},
@@ -169,7 +168,13 @@ def fine_tuning_steps(samples: int, gpu: bool) -> int:
     return min(most, max(_FEWEST_STEPS, _EPOCHS * samples // _BATCH))
 
 
-def _fine_tuned(backbone: str | None, weights: str | None) -> str | None:
+def expected_statistics(network: NetworkSettings) -> tuple[Tensor, Tensor]:
+    """Return the mean and standard deviation of each channel that pretrained weights expect."""
+    expected = input_config(network.backbone, fetch=network.weights == "download")
+    return torch.tensor(expected.mean), torch.tensor(expected.std)
+
+
+def fine_tuned(backbone: str | None, weights: str | None) -> str | None:
     """Return the backbone that starts from pretrained weights; None if they are random."""
     if weights == "random":
         return None

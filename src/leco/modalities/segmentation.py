@@ -21,11 +21,12 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.data.views.sets import ViewSet, segmentation_views
 from leco.errors import LecoError
 from leco.methods.method import Method
-from leco.modalities.image import channel_statistics, check_image_bundle
+from leco.modalities.image import channel_statistics, check_image_bundle, expected_statistics, fine_tuned
 from leco.modalities.modality import Modality, Normalise, refuse, register_modality
 from leco.models.backbones import check_known
 from leco.models.dense.network import build_segmenter
 from leco.models.dense.sliding_window import sliding_window
+from leco.models.dense.trunks import has_pyramid
 from leco.models.network import AnyNetwork
 from leco.models.weights import Weights
 from leco.nested import merge
@@ -36,6 +37,18 @@ from leco.settings import NetworkSettings, SegmentationSettings, Settings, ViewS
 _SMALLEST_WINDOW, _LARGE_WINDOW = 8, 1_024  # pixels; a larger window must not exceed its images
 _MOST_WINDOWS = 40  # along an edge
 _MOST_PROBABILITIES = 2**30  # of one image
+# A pretrained trunk below new layers, which are not heads to the optimiser, and so need a higher rate than in images.
+_FINE_TUNED: dict[str, Any] = merge(
+    TINY,
+    {
+        "network": {"frozen_norm": True},
+        "optimiser": {
+            **{"name": "adamw", "learning_rate": (1e-3,), "finetune_learning_rate": None, "head_factor": 10.0},
+            **{"weight_decay": 0.01, "schedule": "half-cosine", "warm_up": 0.1},
+        },
+        "average": {"decay": 0.0, "warm_up": False},
+    },
+)
 
 
 @register_modality
@@ -61,8 +74,11 @@ class Segmentation(Modality):
         return segmentation_views()
 
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
-        """ImageNet's statistics, as in HRNet, with or without pretrained weights."""
-        return Normalisation(torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD))
+        """Statistics that the weights expect; ImageNet's, as in HRNet, for random ones."""
+        if network.weights == "random":
+            return Normalisation(torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD))
+        self.check_backbone(network.backbone)
+        return Normalisation(*expected_statistics(network))
 
     def statistics(self, normalise: Normalise) -> tuple[Sequence[float], Sequence[float]]:
         """Mean and standard deviation of each channel."""
@@ -75,9 +91,17 @@ class Segmentation(Modality):
     def defaults(
         self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
     ) -> dict[str, Any]:
-        """The small network, with crops of the size of the images."""
+        """Fine-tune the weights that are named or on this machine, or else train a small network from random ones.
+
+        Nothing is downloaded. Crops have the size of the images.
+        """
+        tuned = fine_tuned(backbone, weights)
+        if tuned and not backbone and not has_pyramid(tuned):
+            tuned = None
+        named = {"network": {"backbone": tuned, "weights": "pretrained"}}
+        recipe = merge(_FINE_TUNED, named) if tuned else TINY
         side = {"crop": image_size, "base_size": image_size, "window": image_size}
-        return merge(TINY, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
+        return merge(recipe, {"batches": {"steps": 1_000, "evaluate_every": 200}, "segmentation": side})
 
     def network(
         self, backbone: str, shape: Sequence[int], versions: Sequence[Version], weights: Weights | None = None

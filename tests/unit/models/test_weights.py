@@ -20,10 +20,11 @@ from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.train import Run, periods_of
 from leco.modalities import Images
+from leco.modalities.segmentation import Segmentation
 from leco.models import build_backbone, build_segmenter
 from leco.models.timm_models import InputConfig, check_memory, input_config, parameter_count
 from leco.models.weights import Weights, default_weights, find_weights, local_weights, weights_on_this_machine
-from leco.settings import Settings
+from leco.settings import NetworkSettings, Settings
 
 LITE = "tf_efficientnet_lite0"
 VERSIONS = [Version("v1", ("a", "b"))]
@@ -451,6 +452,47 @@ def test_the_inputs_that_weights_expect_are_timms():
     assert input_config("resnet50").side == 224
     with pytest.raises(LecoError, match="wrn-28-2 has no pretrained weights"):
         input_config("wrn-28-2")
+
+
+# Images with masks.
+
+
+def settings_for_masks(*named: str | None) -> Settings:
+    backbone, weights = named or (None, None)
+    return Settings.model_validate(Segmentation().defaults(64, backbone, 100, weights))
+
+
+def test_masks_start_from_the_weights_on_this_machine_or_else_from_a_small_random_network(cache, state):
+    plain = settings_for_masks()
+    assert (plain.network.backbone, plain.network.weights, plain.optimiser.name) == ("tiny", "random", "sgd")
+    save_file(state, cached(cache, "timm/resnet18.a1_in1k", "model.safetensors"))
+    tuned = settings_for_masks()
+    assert (tuned.network.backbone, tuned.network.weights, tuned.optimiser.name) == ("resnet18", "pretrained", "adamw")
+    assert tuned.segmentation == plain.segmentation
+    assert settings_for_masks(None, "random") == settings_for_masks("tiny", None) == plain
+    assert settings_for_masks("resnet18", "random").optimiser == plain.optimiser
+
+
+def test_masks_do_not_start_from_a_network_without_feature_maps_unless_it_is_named(monkeypatch, tmp_path):
+    name = "vit_tiny_patch16_224"
+    monkeypatch.setattr("leco.modalities.image.default_weights", lambda: Weights(name, "", tmp_path))
+    assert settings_for_masks().network.backbone == "tiny"
+    named = settings_for_masks(name, "download").network.backbone
+    assert named == name  # and is refused when it is built
+    with pytest.raises(LecoError, match="has no feature maps"):
+        build_segmenter(name, VERSIONS)
+
+
+def test_images_with_masks_are_normalised_as_their_weights_expect():
+    for network, mean in (
+        (NetworkSettings(backbone="tiny"), (0.485, 0.456, 0.406)),
+        (NetworkSettings(backbone="resnet18", weights="pretrained"), (0.485, 0.456, 0.406)),
+        (NetworkSettings(backbone=LITE, weights="pretrained"), (0.5, 0.5, 0.5)),
+    ):
+        normalise = Segmentation().normaliser(None, torch.arange(1), network)  # type: ignore[arg-type]
+        assert Segmentation().statistics(normalise)[0] == pytest.approx(mean)
+    with pytest.raises(LecoError, match="tiny has no pretrained weights"):
+        Segmentation().normaliser(None, torch.arange(1), NetworkSettings(backbone="tiny", weights="pretrained"))  # type: ignore[arg-type]
 
 
 # In experiments.

@@ -1,6 +1,7 @@
 """Trunks of dense networks, and the convolution and resizing they are made of."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -114,6 +115,17 @@ class Pyramid(nn.Module):
             total = lateral + resize(total, height, width)
         smoothed: Tensor = self.smooth(total)
         return smoothed
+
+
+@lru_cache(maxsize=16)
+def has_pyramid(name: str) -> bool:
+    """Whether a timm model has feature maps for a pyramid, which is tried without memory for its weights."""
+    try:
+        with torch.device("meta"):
+            timm_pyramid(name)
+    except LecoError:
+        return False
+    return True
 
 
 def timm_pyramid(name: str, weights: Weights | None = None, others: Sequence[str] = ()) -> Pyramid:
