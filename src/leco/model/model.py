@@ -15,7 +15,7 @@ from torch import Tensor
 from leco.data import SPLITS
 from leco.data.inputs import InputBatch, array_batches
 from leco.dataset import Dataset
-from leco.devices import make_fabric
+from leco.devices import make_fabric, place
 from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Reliability
 from leco.evaluation.evaluate import NotFiniteError, Predictor
@@ -86,7 +86,7 @@ class Model:
     def predictor(self) -> Predictor:
         """The network on its device, and the normalisation of its inputs."""
         device, known = make_fabric(self._device).device, self.description
-        network = self.network if device.type == "cpu" else copy.deepcopy(self.network).to(device)
+        network = place(self.network if device.type == "cpu" else copy.deepcopy(self.network), device)
         return Predictor(network, known.modality, known.normaliser(), self.ontology, device, known.window or 0)
 
     def predict(

@@ -24,19 +24,6 @@ def test_wrn_28_2_has_fixmatchs_size_and_constants():
     assert network(torch.randn(2, 3, 32, 32))["v1.2"].shape == (2, 10)
 
 
-@pytest.mark.parametrize("backbone", ["resnet18", "tf_efficientnet_lite0"])
-def test_convolutions_of_timms_networks_compute_in_the_faster_memory_layout(backbone):
-    network, layouts = build_backbone(backbone, (3, 64, 64)).eval(), []
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            module.register_forward_hook(
-                lambda _module, _inputs, out: layouts.append(out.is_contiguous(memory_format=torch.channels_last))
-            )
-    network(torch.randn(2, 3, 64, 64))
-    assert layouts
-    assert all(layouts)
-
-
 def naive_wrn(model: WideResNet, x: torch.Tensor) -> torch.Tensor:
     """The same network, written out block by block from its weights."""
 
