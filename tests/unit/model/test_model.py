@@ -118,8 +118,9 @@ def test_images_of_the_side_are_cut_and_grey_ones_are_coloured(coloured):
     np.testing.assert_array_equal(coloured.predict_proba(grey), coloured.predict_proba(np.repeat(grey, 3, axis=3)))
 
 
-def test_convolutions_of_a_model_have_the_memory_layout_that_is_fastest_on_cpus(model):
-    weights = [module.weight for module in model.predictor.network.modules() if isinstance(module, torch.nn.Conv2d)]
+def test_convolutions_of_a_model_have_the_memory_layout_that_is_fastest_on_cpus(segmenter):
+    network = model_of(segmenter[0]).predictor.network
+    weights = [module.weight for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
     assert weights
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
