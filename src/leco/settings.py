@@ -212,8 +212,9 @@ class PseudoLabelSettings(Part):
     soft: bool = False
     """Soft targets for `pl` and `fixmatch`, as the paper writes them; hard ones, as they are coded, by default."""
 
-    st_soft_filtered: bool = False
-    """Always filter `st-soft`, as it is coded; by default only with `/filter`, as the paper writes it."""
+    st_soft_masked: bool = False
+    """Sum the divergence of `st-soft` over the classes that the old label allows, as it is coded; by default over all
+    classes, as the paper writes it. `/cond` does so either way."""
 
     balance: bool = False
     """Shift the teacher's logits so that its predictions have the class frequencies of the new samples.
@@ -223,7 +224,8 @@ class PseudoLabelSettings(Part):
         """Only the settings of the method's own kind of pseudo-label matter; registered ones may use any."""
         names = ["threshold", "soft"] if method.pseudo in ("none", "st-hard", "st-soft") else []
         names += [] if method.needs_teacher else ["balance"]
-        names += ["st_soft_filtered"] if method.pseudo in ("none", "st-hard", "pl", "fixmatch") else []
+        unmasked = method.pseudo in ("none", "st-hard", "pl", "fixmatch") or method.refine == "cond"
+        names += ["st_soft_masked"] if unmasked else []
         return tuple(names)
 
 
@@ -364,13 +366,16 @@ MOVED = {
     **{"average": "average.decay", "average_warm_up": "average.warm_up", "average_norm": "average.norm"},
     **{"steps": "batches.steps", "batch_size": "batches.size", "evaluate_every": "batches.evaluate_every"},
     **{"threshold": "pseudo_labels.threshold", "soft": "pseudo_labels.soft", "balance": "pseudo_labels.balance"},
-    **{"st_soft_filtered": "pseudo_labels.st_soft_filtered", "coarse_on_new": "history.coarse_on_new"},
+    **{"st_soft_filtered": "pseudo_labels.st_soft_masked", "coarse_on_new": "history.coarse_on_new"},
     **{"mask_contradictions": "history.mask_contradictions", "head_steps": "transfer.head_steps"},
     **{"draws_a_view": "transfer.draws_per_view", "crop": "segmentation.crop", "window": "segmentation.window"},
     **{"base_size": "segmentation.base_size", "scale": "segmentation.scale"},
     **{"head": "finish.head", "adjust": "finish.adjust"},
 }
-RENAMED = {"network.pretrained": "network.weights"}
+RENAMED = {
+    **{"network.pretrained": "network.weights"},
+    **{"pseudo_labels.st_soft_filtered": "pseudo_labels.st_soft_masked"},  # filtered samples, which no code does
+}
 
 
 def new_name(name: str) -> str | None:

@@ -11,9 +11,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from leco.methods.losses import cross_entropy, hard_pseudo_nll, uniform_nll
+from leco.methods.losses import cross_entropy, hard_pseudo_nll, kept, uniform_nll
 from leco.methods.method import Kind, Method, declare
-from leco.methods.pixels import guess, label_nll, label_nlls, soft_guess_nll
+from leco.methods.pixels import guess, label_nll, label_nlls, masked_divergence, soft_guess_nll
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.registry import Registry
@@ -225,7 +225,7 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         "fixmatch": Request("student", "history", "weak"),
     }[method.pseudo]
     hard = method.pseudo == "st-hard" or (method.pseudo in ("pl", "fixmatch") and not settings.soft)
-    filtered = method.refine == "filter" or (method.pseudo == "st-soft" and settings.st_soft_filtered)
+    masked = method.pseudo == "st-soft" and method.refine != "cond" and settings.st_soft_masked
 
     def loss(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
         if step.history is None:
@@ -235,12 +235,14 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         guessed = guess(guesses, rows, evidence, method.refine)
         labelled, seen = rows != UNLABELLED, guessable(rows)
         keep = seen
-        if filtered:
+        if method.refine == "filter":
             keep = keep & guessed.agrees
         if not method.needs_teacher:
             keep = keep & (guessed.confidence > settings.threshold)
         if hard:
             nll = hard_pseudo_nll(logits, guessed.labels, keep)
+        elif masked:
+            nll = kept(masked_divergence(logits, guesses, rows, evidence), keep)
         else:
             nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep)
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
