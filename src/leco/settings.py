@@ -14,7 +14,7 @@ from leco.errors import nearest
 if TYPE_CHECKING:
     from leco.methods.method import Method
 
-Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
+Strategy = Literal["finetune", "freeze", "scratch", "random", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 Budget = Literal["paper", "small"]
 DEFAULT_BUDGET: Budget = "paper"
@@ -30,6 +30,16 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def _one_or_several(value: Any) -> Any:
+    """Convert a comma-separated text to a list, and a list of one number to that number."""
+    value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
+_Decay = Annotated[float, Field(ge=0, le=1e6)]
+WeightDecays = Annotated[
+    _Decay | Annotated[tuple[_Decay, ...], Field(min_length=1)], BeforeValidator(_one_or_several)
+]
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_as_list), Field(min_length=1)
 ]
@@ -65,7 +75,7 @@ class NetworkSettings(Part):
     """The network, and the weights it starts from."""
 
     backbone: str = "wrn-28-2"
-    """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+    """Name of a backbone: `wrn-DEPTH-WIDTH` (with `-released`, as the released code has it), any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
 
     weights: Annotated[str, BeforeValidator(_as_text)] = "random"
     """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine
@@ -115,8 +125,8 @@ class OptimiserSettings(Part):
     finetune_learning_rate: LearningRates | None = None
     """Learning rates of periods that start from the previous one, if they differ."""
 
-    weight_decay: Annotated[float, Field(ge=0, le=1e6)] = 5e-4
-    """Weight decay."""
+    weight_decay: WeightDecays = 5e-4
+    """Weight decay. Of several, each period keeps the one that is best on validation, along with its learning rate."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `sgd`; the first beta of `adamw`."""
@@ -139,6 +149,11 @@ class OptimiserSettings(Part):
 
     clip: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Largest norm of the gradient; 0 turns clipping off."""
+
+    @property
+    def weight_decays(self) -> tuple[float, ...]:
+        """All weight decays; a stage has one."""
+        return self.weight_decay if isinstance(self.weight_decay, tuple) else (self.weight_decay,)
 
     @model_validator(mode="after")
     def _momentum_for_nesterov(self) -> Self:
@@ -190,6 +205,13 @@ class ViewSettings(Part):
     """Side of random crops in pixels; 0 is that of the images. Smaller crops are faster, and objects in them appear as
     large as in whole images, since a crop is enlarged."""
 
+    cutout: bool = True
+    """Grey out a square of half the side in strong views, as on CIFAR. The released code does not on iNat."""
+
+    whole: bool = False
+    """Evaluate the whole middle square of an image of iNat, as the released code does; by default the centre of that
+    square, seven eighths of its side."""
+
 
 class LossSettings(Part):
     """The loss of the newest labels."""
@@ -239,10 +261,19 @@ class HistorySettings(Part):
     mask_contradictions: bool = False
     """Drop old labels that contradict the sample's newest label; needs both, as benchmarks have."""
 
+    guess_contradictions: bool = False
+    """Keep the pseudo-labels of what `mask_contradictions` drops, as appendix C of the paper can be read."""
+
+    sums: bool = False
+    """Sum `joint` and `lpl` over new samples and history, per new sample, as the paper writes them; by default they are
+    averaged over both, as coded, which halves them."""
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Settings of old labels, for methods that do not use them."""
         names = ["coarse_on_new"] if method.coarse == "ce" else []
+        names += ["sums"] if method.coarse == "ce" else []
         names += ["mask_contradictions"] if method.coarse == "ce" and method.pseudo == "none" else []
+        names += ["guess_contradictions"] if method.pseudo == "none" or not self.mask_contradictions else []
         return tuple(names)
 
 
@@ -277,6 +308,9 @@ class SegmentationSettings(Part):
 
     window: Annotated[int, Field(ge=8)] = 720
     """Side of the sliding windows of inference, which overlap by a third."""
+
+    unevaluated: bool = True
+    """Train on pixels of classes that are not evaluated, 8 of Mapillary 2.0's 124, too."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

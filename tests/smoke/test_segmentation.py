@@ -10,7 +10,7 @@ from PIL import Image
 from tests.trainings import assert_consistent
 
 from leco import LecoError
-from leco.data.batches import Steps
+from leco.data.batches import Steps, without_contradictions
 from leco.data.benchmarks import BENCHMARKS
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
@@ -122,7 +122,7 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
     evidence = periods.ontology.evidence()
     annotated = periods.annotated(1, "label-new")
     plain, masked = (
-        Steps(periods.pool, annotated, evidence, 4, 0, steps=1, mask_contradictions=m)[0] for m in (False, True)
+        Steps(periods.pool, annotated, evidence, 4, 0, steps=1, masks=m)[0] for m in ((), (without_contradictions,))
     )
     newest = periods.pool.labels["v2.0"].read(plain.history.ids)
     parents = periods.ontology.translate(newest, "v2.0", "v1.2")

@@ -32,7 +32,7 @@ def grid(
         typer.Argument(metavar="BENCHMARK|FILE", help="As in `leco run`; the options vary it.", show_default=False),
     ],
     methods: Annotated[str, typer.Option(help="all (39), or a list such as ce,lpl,lpl+st-hard/cond.")] = "ce,joint,lpl",
-    strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, lp-ft.")] = "finetune",
+    strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, random, lp-ft.")] = "finetune",
     annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
     budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,

@@ -148,8 +148,8 @@ class Experiment(Procedure):
             raise ValueError("`budget` is for benchmarks; own data are trained as `training` says, or by its defaults")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data keep the labels they have; `annotation: {self.annotation}` is for benchmarks")
-        if self.start is not None and self.strategy == "scratch":
-            raise ValueError("`start` names a model to start from, but `strategy: scratch` starts from none")
+        if self.start is not None and self.strategy in ("scratch", "random"):
+            raise ValueError(f"`start` names a model to start from, but `strategy: {self.strategy}` starts from none")
         return self
 
     def dataset(self, root: Path) -> Dataset:

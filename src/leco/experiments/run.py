@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from leco.data.batches import Steps
+from leco.data.batches import Mask, Steps, without_classes, without_contradictions
 from leco.data.benchmarks.benchmark import budget_of
 from leco.dataset import Periods
 from leco.devices import keep_memory, seed_dropout
@@ -94,6 +95,7 @@ def _train_stage(
     if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
+    periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
     seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
     judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
@@ -335,7 +337,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         rank=fabric.global_rank,
         ranks=fabric.world_size,
         crop=modality.crop(settings.segmentation),
-        mask_contradictions=settings.history.mask_contradictions,
+        masks=masks(stage, periods),
     )
     return Job(
         steps,
@@ -349,6 +351,18 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         fabric=fabric,
         workers=workers,
     )
+
+
+def masks(stage: Stage, periods: Periods) -> list[Mask]:
+    """Return the changes to the labels that a stage trains on (appendix C)."""
+    history, found = stage.training.history, list[Mask]()
+    if history.mask_contradictions:
+        found.append(partial(without_contradictions, guess=history.guess_contradictions))
+    if periods.evaluated and not stage.training.segmentation.unevaluated and stage.version == periods.versions[-1]:
+        classes = periods.ontology.newest.classes
+        dropped = torch.tensor([name not in periods.evaluated for name in classes])
+        found.append(partial(without_classes, dropped=dropped))
+    return found
 
 
 def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:

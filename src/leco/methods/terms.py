@@ -179,7 +179,9 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: f
     return Loss([Mean.over(nll, rows != UNLABELLED)])
 
 
-def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
+def partial_labels(
+    outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False
+) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [
@@ -187,26 +189,27 @@ def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: boo
         for v in evidence.ontology.versions[:-1]
     ]
     losses = iter(label_nlls([pair for pairs in given for pair in pairs], evidence))
-    return Loss([_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given])
+    means = [_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given]
+    return Loss(_per_new_sample(means, step) if sums else means)
 
 
-def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
+def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False) -> Loss:
     """L_Joint, eq. 6: the same samples, with a separate head for each earlier version."""
     means = []
     for version in evidence.ontology.versions[:-1]:
         given = _given(outputs, step, version.name, version.name, on_new)
         means.append(_add([Mean.over(cross_entropy(z, y), y != NO_LABEL) for z, y in given]))
-    return Loss(means)
+    return Loss(_per_new_sample(means, step) if sums else means)
 
 
 @register_term("lpl", "coarse")
 def _partial_labels_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new))
+    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new, sums=history.sums))
 
 
 @register_term("joint", "coarse", needs_old_heads=True)
 def _old_heads_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("joint", (NEW, HISTORY), partial(old_heads, on_new=history.coarse_on_new))
+    return Term("joint", (NEW, HISTORY), partial(old_heads, on_new=history.coarse_on_new, sums=history.sums))
 
 
 @register_term("st-hard", "pseudo", needs_teacher=True)
@@ -274,6 +277,12 @@ def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) 
 def _add(means: Sequence[Mean]) -> Mean:
     """Pool means over several sets of samples."""
     return Mean(sum(m.total for m in means), sum(m.count for m in means))  # type: ignore[arg-type]
+
+
+def _per_new_sample(means: Sequence[Mean], step: Step) -> list[Mean]:
+    """Return the same sums, divided by the number of new samples: the paper's sums, relative to that of eq. 1."""
+    new = (step.new.rows != UNLABELLED).sum()
+    return [Mean(mean.total, new) for mean in means]
 
 
 def auxiliary(version: str) -> str:
