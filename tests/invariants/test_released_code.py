@@ -11,7 +11,7 @@ from leco import Ontology
 from leco.data.batches import Batch, Step
 from leco.methods.method import ALL_METHODS, Method
 from leco.methods.terms import HISTORY, NEW, Request, combine, terms
-from leco.settings import PseudoLabelSettings
+from leco.settings import HistorySettings, PseudoLabelSettings
 
 PARENTS = (0, 0, 1, 1, 1, 2, 3, 3)  # the coarse class of each fine one
 ONTOLOGY = Ontology.from_taxonomy("t", ["coarse", "fine"], [(f"c{p}", f"f{i}") for i, p in enumerate(PARENTS)])
@@ -64,7 +64,9 @@ def released_st_soft(student: Tensor, teacher: Tensor, coarse: list[int], filter
     return loss, gradient
 
 
-def found_loss(method: Method, case: Released, settings: PseudoLabelSettings) -> dict[str, float]:
+def found_loss(
+    method: Method, case: Released, settings: PseudoLabelSettings | None = None, history: HistorySettings | None = None
+) -> dict[str, float]:
     """Value of each term of ours; gradients are left in the logits of the case."""
     versions = ONTOLOGY.translate(case.fine, "fine", "coarse"), torch.full_like(case.coarse, -1)
     ids = torch.arange(len(case.fine))
@@ -73,7 +75,7 @@ def found_loss(method: Method, case: Released, settings: PseudoLabelSettings) ->
         Batch(ids, ids, EVIDENCE.ids(case.coarse, "coarse"), {"coarse": case.coarse, "fine": versions[1]}),
     )
     outputs = {NEW: case.new, HISTORY: case.history, TEACHER: {"fine": case.teacher}}
-    found = combine({term.name: term.loss(outputs, step, EVIDENCE) for term in terms(method, settings)})
+    found = combine({term.name: term.loss(outputs, step, EVIDENCE) for term in terms(method, settings, history)})
     found.loss.backward()
     return found.terms
 
@@ -125,3 +127,23 @@ def test_golden_values_of_the_released_st_soft():
     case.history["fine"].data.zero_()
     assert found_loss(Method("ce", "st-soft"), case, RELEASED)["st-soft"] == pytest.approx(loss)
     torch.testing.assert_close(case.history["fine"].grad, gradient)
+
+
+@pytest.mark.parametrize("coarse", ["joint", "lpl"])
+def test_the_papers_sums_are_twice_the_released_mean_of_coarse_losses(coarse):
+    case = draw(1)
+    papers = found_loss(Method(coarse), case, history=HistorySettings(sums=True))
+    total = 0.0
+    parents = torch.tensor(PARENTS)
+    for heads, labels in ((case.new, parents[case.fine]), (case.history, case.coarse)):
+        for i, label in enumerate(labels.tolist()):
+            if coarse == "joint":
+                total -= math.log(softmax(heads["coarse"][i].tolist())[label])
+            else:
+                probs = softmax(heads["fine"][i].tolist())
+                total -= math.log(sum(p for p, parent in zip(probs, PARENTS, strict=True) if parent == label))
+    samples = len(case.fine)
+    assert papers[coarse] == pytest.approx(total / samples)  # the paper's sums, divided by K like all of its losses
+    released = found_loss(Method(coarse), draw(1))
+    assert released[coarse] == pytest.approx(total / (2 * samples))  # one mean over K + M
+    assert released["ce"] == papers["ce"]

@@ -38,7 +38,7 @@ class Bank:
 
     def __call__(self, _: Tensor, draws: Draws) -> Tensor:
         """Features of one view of each sample."""
-        self.enter(draws.step * self.spans // self.steps)
+        self.enter(min(draws.step * self.spans // self.steps, self.spans - 1))
         which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
         return self.features[self.place[draws.ids], which]
 
