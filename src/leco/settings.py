@@ -37,9 +37,7 @@ def _one_or_several(value: Any) -> Any:
 
 
 _Decay = Annotated[float, Field(ge=0, le=1e6)]
-WeightDecays = Annotated[
-    _Decay | Annotated[tuple[_Decay, ...], Field(min_length=1)], BeforeValidator(_one_or_several)
-]
+WeightDecays = Annotated[_Decay | Annotated[tuple[_Decay, ...], Field(min_length=1)], BeforeValidator(_one_or_several)]
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_as_list), Field(min_length=1)
 ]
@@ -75,7 +73,8 @@ class NetworkSettings(Part):
     """The network, and the weights it starts from."""
 
     backbone: str = "wrn-28-2"
-    """Name of a backbone: `wrn-DEPTH-WIDTH` (with `-released`, as the released code has it), any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+    """Name of a backbone: `wrn-DEPTH-WIDTH` (`wrn-28-2-released` as in the paper's code), any timm model, or `linear`,
+    `roots` and `mlp` for feature vectors."""
 
     weights: Annotated[str, BeforeValidator(_as_text)] = "random"
     """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine

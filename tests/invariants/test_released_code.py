@@ -85,7 +85,9 @@ def found_loss(
 def test_st_soft_can_be_that_of_the_released_code(method, seed):
     case = draw(seed)
     terms_found = found_loss(method, case, RELEASED)
-    loss, gradient = released_st_soft(case.history["fine"], case.teacher, case.coarse.tolist(), method.refine == "filter")
+    loss, gradient = released_st_soft(
+        case.history["fine"], case.teacher, case.coarse.tolist(), method.refine == "filter"
+    )
     (mine,) = (value for name, value in terms_found.items() if name.startswith("st-soft"))
     assert mine == pytest.approx(loss, abs=1e-14)
     without = draw(seed)

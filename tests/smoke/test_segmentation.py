@@ -40,7 +40,7 @@ SMALL = {
 @pytest.fixture
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The synthetic tree under the benchmark's own name."""
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40, evaluated=5)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     return vistas_root
 
@@ -142,8 +142,12 @@ def test_pseudo_labels_of_contradicting_pixels_may_stay(vistas):
     found = {}
     for guess in (False, True):
         settings = SMALL | {"training.history.guess_contradictions": str(guess)}
-        stage = plan(wanted.model_copy(update={"training": experiment("mapillary-leco-2.5k", {}, settings).training}), periods)
-        found[guess] = Steps(periods.pool, annotated, evidence, 4, 0, steps=1, masks=masks(stage.periods[1][0], periods))[0]
+        stage = plan(
+            wanted.model_copy(update={"training": experiment("mapillary-leco-2.5k", {}, settings).training}), periods
+        )
+        found[guess] = Steps(
+            periods.pool, annotated, evidence, 4, 0, steps=1, masks=masks(stage.periods[1][0], periods)
+        )[0]
     plain = Steps(periods.pool, annotated, evidence, 4, 0, steps=1)[0].history
     dropped, kept = found[False].history, found[True].history
     assert torch.equal(dropped.labels["v1.2"], kept.labels["v1.2"])  # for joint and lpl, either way

@@ -179,9 +179,7 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: f
     return Loss([Mean.over(nll, rows != UNLABELLED)])
 
 
-def partial_labels(
-    outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False
-) -> Loss:
+def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [

@@ -1,4 +1,4 @@
-"""Backbones by name: `wrn-28-2`, `wrn-28-2-released`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+"""Backbones by name: `wrn-28-2` (or `-released`), any timm model, or `linear`, `roots` and `mlp` for vectors."""
 
 import logging
 import math

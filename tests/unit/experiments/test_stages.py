@@ -83,9 +83,9 @@ def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
     assert [student.teacher for student in students] == list(plain)
 
 
-def test_a_grid_over_weight_decay_is_one_over_learning_rates(tmp_path):
+def test_a_grid_over_weight_decay_is_one_over_learning_rates():
     grid = {"training.optimiser.learning_rate": "0.1, 0.01", "training.optimiser.weight_decay": "1e-3,1e-5"}
-    wanted, periods, stages = make(grid | SHORT, method="lpl+st-hard")
+    stages = make(grid | SHORT, method="lpl+st-hard")[2]
     expected = [(0.1, 1e-3), (0.1, 1e-5), (0.01, 1e-3), (0.01, 1e-5)]
     for candidates in stages.periods:
         assert [(s.training.learning_rate, s.training.optimiser.weight_decay) for s in candidates] == expected

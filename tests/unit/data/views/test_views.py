@@ -251,7 +251,9 @@ def test_strong_views_without_cutout_and_whole_images_in_evaluation_are_those_of
 @pytest.mark.parametrize("name", ["cifar", "digits"])
 def test_views_without_cutout_are_the_same_ones_otherwise(name, photographs):
     views, draws = VIEW_SETS[name], Draws(0, 3, torch.arange(len(photographs)))
-    plain, changed = (v.strong(photographs, draws) for v in (views, views.changed(ViewSettings(cutout=False, whole=True))))
+    plain, changed = (
+        v.strong(photographs, draws) for v in (views, views.changed(ViewSettings(cutout=False, whole=True)))
+    )
     assert torch.equal(plain, changed) == (name == "digits")  # which have no cutout
     assert views.changed(ViewSettings(whole=True)).evaluate is views.evaluate
 
