@@ -59,8 +59,9 @@ def _cost(benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], perio
     for stage in to_do:
         alone = add_up(Plan(((stage,),)), periods, reading, _Same(paces[forward_passes(stage)]))
         seconds += alone.stages[stage]
+    shapes = {(stage.period, stage.method.needs_old_heads): stage for stage in to_do}
     with torch.device("meta"):
-        sizes = [size_of(stage, periods) for stage in {(s.period, str(s.method)): s for s in to_do}.values()]
+        sizes = [size_of(stage, periods) for stage in shapes.values()]
     steps = sum(stage.training.batches.steps for stage in to_do)
     average = sum(sizes) // len(sizes)
     return Cost(benchmark, len(stages), len(to_do), steps, seconds, average * len(to_do), _STATES * max(sizes), memory)

@@ -36,7 +36,8 @@ def run_on_ray(
         where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
         raise LecoError(f"{where}: {first_line(error)}") from None
     try:
-        cards = num_gpus(device, ray.cluster_resources())
+        cluster: Any = ray
+        cards = num_gpus(device, cluster.cluster_resources())
         remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=cards)
         task = remote(train_one)
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
