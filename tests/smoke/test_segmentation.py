@@ -16,7 +16,8 @@ from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine
-from leco.experiments.run import masks, run_stage
+from leco.experiments.masking import masks
+from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of

@@ -5,7 +5,8 @@ from pydantic import ValidationError
 
 from leco.methods.method import ALL_METHODS, Method
 from leco.nested import merge, nest
-from leco.settings import MOVED, NAMES, PARTS, RENAMED, STRATEGIES, BatchSettings, Settings
+from leco.renamed import MOVED, RENAMED
+from leco.settings import NAMES, PARTS, STRATEGIES, BatchSettings, Settings
 
 
 def test_every_old_name_has_a_place_among_the_new_ones():

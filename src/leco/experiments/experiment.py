@@ -24,7 +24,8 @@ from leco.models.weights import default_weights
 from leco.nested import merge, nest
 from leco.ontology.files import line_of
 from leco.registry import Registry
-from leco.settings import DEFAULT_BUDGET, NAMES, PARTS, WEIGHT_SUFFIXES, Budget, Settings, Strategy, new_name
+from leco.renamed import new_name
+from leco.settings import DEFAULT_BUDGET, NAMES, PARTS, WEIGHT_SUFFIXES, Budget, Settings, Strategy
 from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 

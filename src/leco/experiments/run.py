@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from lightning_fabric import Fabric
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from leco.data.batches import Mask, Steps, without_classes, without_contradictions
+from leco.data.batches import Steps
 from leco.data.benchmarks.benchmark import budget_of
 from leco.dataset import Periods
 from leco.devices import keep_memory, seed_dropout
@@ -27,6 +26,7 @@ from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
 from leco.experiments.embedding import Embedder, Scaled, embedded
 from leco.experiments.machine import Machine, Stopped
+from leco.experiments.masking import masks
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -351,18 +351,6 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         fabric=fabric,
         workers=workers,
     )
-
-
-def masks(stage: Stage, periods: Periods) -> list[Mask]:
-    """Return the changes to the labels that a stage trains on (appendix C)."""
-    history, found = stage.training.history, list[Mask]()
-    if history.mask_contradictions:
-        found.append(partial(without_contradictions, guess=history.guess_contradictions))
-    if periods.evaluated and not stage.training.segmentation.unevaluated and stage.version == periods.versions[-1]:
-        classes = periods.ontology.newest.classes
-        dropped = torch.tensor([name not in periods.evaluated for name in classes])
-        found.append(partial(without_classes, dropped=dropped))
-    return found
 
 
 def make_network(stage: Stage, periods: Periods, previous: AnyNetwork | None) -> AnyNetwork:
