@@ -14,7 +14,7 @@ from leco.errors import nearest
 if TYPE_CHECKING:
     from leco.methods.method import Method
 
-Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
+Strategy = Literal["finetune", "freeze", "scratch", "random", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 Budget = Literal["paper", "small"]
 DEFAULT_BUDGET: Budget = "paper"
@@ -30,6 +30,14 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def _one_or_several(value: Any) -> Any:
+    """Convert a comma-separated text to a list, and a list of one number to that number."""
+    value = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
+
+
+_Decay = Annotated[float, Field(ge=0, le=1e6)]
+WeightDecays = Annotated[_Decay | Annotated[tuple[_Decay, ...], Field(min_length=1)], BeforeValidator(_one_or_several)]
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], BeforeValidator(_as_list), Field(min_length=1)
 ]
@@ -65,7 +73,8 @@ class NetworkSettings(Part):
     """The network, and the weights it starts from."""
 
     backbone: str = "wrn-28-2"
-    """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+    """Name of a backbone: `wrn-DEPTH-WIDTH` (`wrn-28-2-released` as in the paper's code), any timm model, or `linear`,
+    `roots` and `mlp` for feature vectors."""
 
     weights: Annotated[str, BeforeValidator(_as_text)] = "random"
     """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine
@@ -123,8 +132,8 @@ class OptimiserSettings(Part):
     finetune_learning_rate: LearningRates | None = None
     """Learning rates of periods that start from the previous one, if they differ."""
 
-    weight_decay: Annotated[float, Field(ge=0, le=1e6)] = 5e-4
-    """Weight decay."""
+    weight_decay: WeightDecays = 5e-4
+    """Weight decay. Of several, each period keeps the one that is best on validation, along with its learning rate."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `sgd`; the first beta of `adamw`."""
@@ -147,6 +156,11 @@ class OptimiserSettings(Part):
 
     clip: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Largest norm of the gradient; 0 turns clipping off."""
+
+    @property
+    def weight_decays(self) -> tuple[float, ...]:
+        """All weight decays; a stage has one."""
+        return self.weight_decay if isinstance(self.weight_decay, tuple) else (self.weight_decay,)
 
     @model_validator(mode="after")
     def _momentum_for_nesterov(self) -> Self:
@@ -198,6 +212,13 @@ class ViewSettings(Part):
     """Side of random crops in pixels; 0 is that of the images. Smaller crops are faster, and objects in them appear as
     large as in whole images, since a crop is enlarged."""
 
+    cutout: bool = True
+    """Grey out a square of half the side in strong views, as on CIFAR. The released code does not on iNat."""
+
+    whole: bool = False
+    """Evaluate the whole middle square of an image of iNat, as the released code does; by default the centre of that
+    square, seven eighths of its side."""
+
 
 class LossSettings(Part):
     """The loss of the newest labels."""
@@ -220,8 +241,9 @@ class PseudoLabelSettings(Part):
     soft: bool = False
     """Soft targets for `pl` and `fixmatch`, as the paper writes them; hard ones, as they are coded, by default."""
 
-    st_soft_filtered: bool = False
-    """Always filter `st-soft`, as it is coded; by default only with `/filter`, as the paper writes it."""
+    st_soft_masked: bool = False
+    """Sum the divergence of `st-soft` over the classes that the old label allows, as it is coded; by default over all
+    classes, as the paper writes it. `/cond` does so either way."""
 
     balance: bool = False
     """Shift the teacher's logits so that its predictions have the class frequencies of the new samples.
@@ -231,7 +253,8 @@ class PseudoLabelSettings(Part):
         """Only the settings of the method's own kind of pseudo-label matter; registered ones may use any."""
         names = ["threshold", "soft"] if method.pseudo in ("none", "st-hard", "st-soft") else []
         names += [] if method.needs_teacher else ["balance"]
-        names += ["st_soft_filtered"] if method.pseudo in ("none", "st-hard", "pl", "fixmatch") else []
+        unmasked = method.pseudo in ("none", "st-hard", "pl", "fixmatch") or method.refine == "cond"
+        names += ["st_soft_masked"] if unmasked else []
         return tuple(names)
 
 
@@ -245,10 +268,19 @@ class HistorySettings(Part):
     mask_contradictions: bool = False
     """Drop old labels that contradict the sample's newest label; needs both, as benchmarks have."""
 
+    guess_contradictions: bool = False
+    """Keep the pseudo-labels of what `mask_contradictions` drops, as appendix C of the paper can be read."""
+
+    sums: bool = False
+    """Sum `joint` and `lpl` over new samples and history, per new sample, as the paper writes them; by default they are
+    averaged over both, as coded, which halves them."""
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Settings of old labels, for methods that do not use them."""
         names = ["coarse_on_new"] if method.coarse == "ce" else []
+        names += ["sums"] if method.coarse == "ce" else []
         names += ["mask_contradictions"] if method.coarse == "ce" and method.pseudo == "none" else []
+        names += ["guess_contradictions"] if method.pseudo == "none" or not self.mask_contradictions else []
         return tuple(names)
 
 
@@ -283,6 +315,9 @@ class SegmentationSettings(Part):
 
     window: Annotated[int, Field(ge=8)] = 720
     """Side of the sliding windows of inference, which overlap by a third."""
+
+    unevaluated: bool = True
+    """Train on pixels of classes that are not evaluated, 8 of Mapillary 2.0's 124, too."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -372,25 +407,3 @@ PARTS: dict[str, type[Part]] = {
     for name, field in Settings.model_fields.items()
 }
 NAMES = tuple(f"{part}.{name}" for part, kind in PARTS.items() for name in kind.model_fields)
-
-# Settings were one flat table in leco 0.1.
-MOVED = {
-    **{"model": "network.backbone", "pretrained": "network.weights", "norm_momentum": "network.norm_momentum"},
-    **{"precision": "network.precision", "learning_rate": "optimiser.learning_rate"},
-    **{"finetune_learning_rate": "optimiser.finetune_learning_rate", "weight_decay": "optimiser.weight_decay"},
-    **{"momentum": "optimiser.momentum", "nesterov": "optimiser.nesterov", "schedule": "optimiser.schedule"},
-    **{"average": "average.decay", "average_warm_up": "average.warm_up", "average_norm": "average.norm"},
-    **{"steps": "batches.steps", "batch_size": "batches.size", "evaluate_every": "batches.evaluate_every"},
-    **{"threshold": "pseudo_labels.threshold", "soft": "pseudo_labels.soft", "balance": "pseudo_labels.balance"},
-    **{"st_soft_filtered": "pseudo_labels.st_soft_filtered", "coarse_on_new": "history.coarse_on_new"},
-    **{"mask_contradictions": "history.mask_contradictions", "head_steps": "transfer.head_steps"},
-    **{"draws_a_view": "transfer.draws_per_view", "crop": "segmentation.crop", "window": "segmentation.window"},
-    **{"base_size": "segmentation.base_size", "scale": "segmentation.scale"},
-    **{"head": "finish.head", "adjust": "finish.adjust"},
-}
-RENAMED = {"network.pretrained": "network.weights"}
-
-
-def new_name(name: str) -> str | None:
-    """Return the current name of a setting that had another one, without `training.`."""
-    return MOVED.get(name) or RENAMED.get(name)

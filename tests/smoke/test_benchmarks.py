@@ -195,7 +195,8 @@ def test_wrong_inat_lists_are_named(inat_root):
         with pytest.raises(LecoError, match=message):
             _ = load("inat-leco", inat_root, size=4_000).test
     (inat_root / "semi-inat-2021" / "u_train_in.txt").unlink()
-    with pytest.raises(LecoError, match=r"u_train_in\.txt does not exist; download the images and the label lists"):
+    (inat_root / "semi-inat-2021" / "u_train_in").rename(inat_root / "elsewhere")
+    with pytest.raises(LecoError, match=r"u_train_in\.txt does not exist; unpack l_train, u_train and val"):
         load("inat-leco", inat_root, size=4_000)
 
 

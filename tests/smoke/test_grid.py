@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.commands import assert_refused, leco
 
+from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
 
@@ -159,3 +160,52 @@ def holder(path: Path) -> int:
         except OSError:
             continue
     raise AssertionError(f"nobody has {path} open")
+
+
+def seat(_: int) -> str:
+    time.sleep(0.5)  # so that every process gets one
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def pretended_gpus(monkeypatch):
+    """Three GPUs, of which two are visible."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+
+
+def test_each_worker_has_a_gpu_of_its_own_or_shares_one_if_there_are_more_workers(pretended_gpus):
+    assert grid_module.gpus("auto") == grid_module.gpus("cuda") == ["0", "2"]
+    assert grid_module.gpus("cpu") == []
+    with grid_module._workers(3, grid_module.gpus()) as pool:
+        assert sorted(pool.map(seat, range(3))) == ["0", "0", "2"]
+
+
+def test_gpus_are_numbered_where_no_variable_says_which_are_visible(monkeypatch, pretended_gpus):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert grid_module.gpus() == ["0", "1"]
+
+
+def test_by_default_there_is_one_training_a_gpu_and_one_a_core_without(monkeypatch, pretended_gpus):
+    started = []
+
+    def workers(jobs, cards):
+        started.append((jobs, cards))
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(grid_module, "_workers", workers)
+    graph = Graph.of([experiment("digits-leco", {"method": "ce", "size": 40}, {})], Path())
+    for device, jobs in (("auto", None), ("cpu", None), ("auto", 5)):
+        with pytest.raises(RuntimeError, match="enough"):
+            list(grid_module.run_locally(graph, Path(), "nowhere", jobs, device))
+    assert started == [(2, ["0", "2"]), (grid_module.cores(), []), (5, ["0", "2"])]
+
+
+def test_workers_that_read_ahead_reach_the_machine_of_a_stage(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(grid_module, "run_stage", lambda stage, periods, store, machine, **_: seen.append(machine))
+    wanted = experiment("digits-leco", {"method": "ce", "size": 40}, {})
+    name = next(iter(Graph.of([wanted], Path()).stages))
+    grid_module.train_one(wanted, name, Path(), tmp_path, device="cpu", workers=3)
+    assert [(machine.device, machine.workers) for machine in seen] == [("cpu", 3)]

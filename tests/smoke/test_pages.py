@@ -26,6 +26,7 @@ LEFT_OUT = {
     "torchrun ": "starts processes, as tests/smoke/test_processes.py does",
     "leco data fetch": "downloads data",
     ".venv/bin/python benchmarks/": "measures for many minutes",
+    "leco reproduce": "reads the paper's datasets, as tests/smoke/test_reproduce.py does with made-up ones",
 }
 STEPS = "--set training.batches.steps=2 --set training.batches.evaluate_every=2"
 FEW = f"{STEPS} --set training.batches.size=8"
@@ -126,7 +127,7 @@ def test_the_commands_and_scripts_of_a_page_work_one_after_the_other(page, tmp_p
 @pytest.mark.parametrize("page", pages_with(is_on_benchmarks), ids=lambda page: page.name)
 def test_the_commands_on_benchmarks_work(page, tmp_path, data_root, cifar_root, vistas_root, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40, evaluated=5)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     (tmp_path / "DIR").mkdir()
     for folder in (*data_root.iterdir(), *cifar_root.iterdir(), vistas_root / "mapillary-vistas"):
@@ -156,4 +157,6 @@ def test_every_verb_has_a_how_to_whose_commands_are_run():
         assert f"`{verb}`" in index
         written = verb.removesuffix(" list") if verb == "leco runs list" else verb  # `leco runs RUNS`
         # The demo has a test of its own, and nothing is fetched.
-        assert verb in ("leco demo", "leco data fetch") or any(f"{line} ".startswith(f"{written} ") for line in shown)
+        assert verb in ("leco demo", "leco data fetch", "leco reproduce") or any(
+            f"{line} ".startswith(f"{written} ") for line in shown
+        )

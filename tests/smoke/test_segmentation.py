@@ -10,12 +10,13 @@ from PIL import Image
 from tests.trainings import assert_consistent
 
 from leco import LecoError
-from leco.data.batches import Steps
+from leco.data.batches import Steps, without_contradictions
 from leco.data.benchmarks import BENCHMARKS
 from leco.data.rng import Draws
 from leco.data.views.segmentation import JointCrop, photometric
 from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine
+from leco.experiments.masking import masks
 from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
@@ -40,7 +41,7 @@ SMALL = {
 @pytest.fixture
 def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The synthetic tree under the benchmark's own name."""
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40, evaluated=5)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     return vistas_root
 
@@ -122,7 +123,7 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
     evidence = periods.ontology.evidence()
     annotated = periods.annotated(1, "label-new")
     plain, masked = (
-        Steps(periods.pool, annotated, evidence, 4, 0, steps=1, mask_contradictions=m)[0] for m in (False, True)
+        Steps(periods.pool, annotated, evidence, 4, 0, steps=1, masks=m)[0] for m in ((), (without_contradictions,))
     )
     newest = periods.pool.labels["v2.0"].read(plain.history.ids)
     parents = periods.ontology.translate(newest, "v2.0", "v1.2")
@@ -133,6 +134,52 @@ def test_old_labels_that_contradict_new_ones_are_dropped(vistas):
     assert (masked.history.rows[wrong] == 0).all()
     assert torch.equal(masked.history.labels["v1.2"][~wrong], given[~wrong])
     assert torch.equal(masked.history.rows[~wrong], plain.history.rows[~wrong])
+
+
+def test_pseudo_labels_of_contradicting_pixels_may_stay(vistas):
+    wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", "method": "lpl+st-hard/cond"}, SMALL)
+    periods = periods_of(wanted, vistas)
+    annotated, evidence = periods.annotated(1, "label-new"), periods.ontology.evidence()
+    found = {}
+    for guess in (False, True):
+        settings = SMALL | {"training.history.guess_contradictions": str(guess)}
+        stage = plan(
+            wanted.model_copy(update={"training": experiment("mapillary-leco-2.5k", {}, settings).training}), periods
+        )
+        found[guess] = Steps(
+            periods.pool, annotated, evidence, 4, 0, steps=1, masks=masks(stage.periods[1][0], periods)
+        )[0]
+    plain = Steps(periods.pool, annotated, evidence, 4, 0, steps=1)[0].history
+    dropped, kept = found[False].history, found[True].history
+    assert torch.equal(dropped.labels["v1.2"], kept.labels["v1.2"])  # for joint and lpl, either way
+    assert not torch.equal(dropped.labels["v1.2"], plain.labels["v1.2"])
+    assert torch.equal(kept.rows, plain.rows)
+    assert not torch.equal(dropped.rows, plain.rows)
+
+
+def test_classes_that_are_not_evaluated_may_be_left_out_of_training(vistas):
+    found = []
+    for trained in (True, False):
+        settings = SMALL | {"training.segmentation.unevaluated": str(trained)}
+        wanted = experiment("mapillary-leco-2.5k", {"budget": "paper", "method": "lpl"}, settings)
+        periods = periods_of(wanted, vistas)
+        stages = plan(wanted, periods).periods
+        assert masks(stages[0][0], periods)[1:] == []  # TP0 has other classes
+        steps = Steps(
+            *(periods.pool, periods.annotated(1, "label-new"), periods.ontology.evidence(), 4, 0),
+            steps=1,
+            masks=masks(stages[1][0], periods),
+        )
+        found.append(steps[0].new)
+    every, some = found
+    ego = periods.ontology["v2.0"].classes.index("ego")
+    assert set(periods.evaluated) == set(periods.ontology["v2.0"].classes) - {"ego"}
+    left_out = every.labels["v2.0"] == ego
+    assert left_out.any()
+    assert torch.equal(some.labels["v2.0"] == -1, left_out | (every.labels["v2.0"] == -1))
+    assert torch.equal(some.rows == 0, left_out | (every.rows == 0))
+    assert torch.equal(some.labels["v2.0"][~left_out], every.labels["v2.0"][~left_out])
+    assert torch.equal(some.labels["v1.2"], every.labels["v1.2"])
 
 
 def test_crops_move_images_and_all_labels_together(vistas):

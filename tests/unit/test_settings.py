@@ -5,7 +5,8 @@ from pydantic import ValidationError
 
 from leco.methods.method import ALL_METHODS, Method
 from leco.nested import merge, nest
-from leco.settings import MOVED, NAMES, PARTS, RENAMED, STRATEGIES, BatchSettings, Settings
+from leco.renamed import MOVED, RENAMED
+from leco.settings import NAMES, PARTS, STRATEGIES, BatchSettings, Settings
 
 
 def test_every_old_name_has_a_place_among_the_new_ones():
@@ -25,7 +26,7 @@ def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
     everything = Settings.model_validate(
         {
             "network": {"backbone": "mlp", "weights": "pretrained"},
-            "pseudo_labels": {"threshold": 0.1, "soft": True, "st_soft_filtered": True, "balance": True},
+            "pseudo_labels": {"threshold": 0.1, "soft": True, "st_soft_masked": True, "balance": True},
             "history": {"coarse_on_new": False, "mask_contradictions": True},
             "transfer": {"head_steps": 3, "draws_per_view": 9},
             "batches": {"steps": 7},
@@ -42,7 +43,7 @@ def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
         )
         assert mine.pseudo_labels.threshold == (0.1 if method.pseudo in ("pl", "fixmatch") else 0.95)
         assert mine.pseudo_labels.balance == method.needs_teacher
-        assert mine.pseudo_labels.st_soft_filtered == (method.pseudo == "st-soft")
+        assert mine.pseudo_labels.st_soft_masked == (method.pseudo == "st-soft" and method.refine != "cond")
         assert mine.history.coarse_on_new == (method.coarse == "ce")
         assert mine.history.mask_contradictions == (method != Method())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from leco.experiments.experiment import Experiment
-    from leco.experiments.grid import Progress
+    from leco.experiments.grid import Graph, Progress
     from leco.experiments.stages import Stage
     from leco.experiments.store import Store
 
@@ -32,7 +32,7 @@ def grid(
         typer.Argument(metavar="BENCHMARK|FILE", help="As in `leco run`; the options vary it.", show_default=False),
     ],
     methods: Annotated[str, typer.Option(help="all (39), or a list such as ce,lpl,lpl+st-hard/cond.")] = "ce,joint,lpl",
-    strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, lp-ft.")] = "finetune",
+    strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, random, lp-ft.")] = "finetune",
     annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
     budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
@@ -48,8 +48,14 @@ def grid(
         str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Stages to train in parallel, sharing the cores; one per core by default.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Stages to train in parallel, sharing GPUs or cores; by default one a GPU, or one a core.",
+            show_default=False,
+        ),
     ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes of each stage that read files ahead.")] = 0,
     data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
     runs: Annotated[
         str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
@@ -61,13 +67,13 @@ def grid(
 
     `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
     """
-    from leco.experiments.grid import Graph, cores, engine_of, shared_periods
+    from leco.experiments.grid import Graph, engine_of, shared_periods
     from leco.experiments.train import check_network
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
-    wanted = _experiments(source, cells, _seeds(seeds), common, pairs(settings or []))
+    wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or []))
     graph = Graph.of(wanted, data)
     check_network(graph.plans[0], shared_periods(wanted[0], data))
     missing = graph.missing(runs)
@@ -75,11 +81,15 @@ def grid(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
         f"{len(graph.stages):,} distinct, {len(graph.stages) - len(missing):,} done, {len(missing):,} to train"
     )
-    if dry_run or not missing:
-        return
+    if not dry_run and missing:
+        train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
+
+
+def train(states: "Iterator[Progress]", graph: "Graph", missing: int, runs: str) -> None:
+    """Train the missing stages of a grid, with progress; raise an error if some failed."""
     started = time.monotonic()
     try:
-        final = watch(run_all(graph, data, runs, jobs or cores(), device), len(missing), runs)
+        final = watch(states, missing, runs)
     except KeyboardInterrupt:
         typer.echo("\nstopped; the same command continues with the missing stages", err=True)
         raise
@@ -112,7 +122,8 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> list[int]:
+    """Parse seeds such as 0-4 or 0,3,7."""
     found: list[int] = []
     for part in _listed(text):
         if not (match := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
@@ -185,11 +196,14 @@ def running_table(state: "Progress", store: "Store | None") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from leco.experiments.stages import stage_names
+
+    names = stage_names(state.graph.stages.values())
     table = Table("stage", "seed", "step", "val, %", "time", box=None, header_style="dim")
     for name, since in list(state.running.items())[:_MOST_LINES]:
         stage = state.graph.stages[name]
         step, score = _last_line(stage, store)
-        table.add_row(Text(str(stage)), str(stage.seed), step, score, f"{time.monotonic() - since:.0f} s")
+        table.add_row(Text(names[stage]), str(stage.seed), step, score, f"{time.monotonic() - since:.0f} s")
     return table
 
 

@@ -19,6 +19,7 @@ from leco.cli.models import models
 from leco.cli.plan import plan
 from leco.cli.predict import predict
 from leco.cli.reports import paper, report
+from leco.cli.reproduce import reproduce
 from leco.cli.run import run
 from leco.errors import LecoError, nearest, printable
 from leco.registry import import_modules
@@ -41,6 +42,7 @@ app.command()(init)
 app.command()(check)
 app.command()(run)
 app.command()(grid)
+app.command()(reproduce)
 app.command()(paper)
 app.command()(plan)
 app.command()(report)

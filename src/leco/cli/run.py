@@ -32,7 +32,7 @@ def run(
         ),
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="finetune (default), freeze, scratch or lp-ft.", show_default=False)
+        str | None, typer.Option(help="finetune (default), freeze, scratch, random or lp-ft.", show_default=False)
     ] = None,
     annotation: Annotated[
         str | None, typer.Option(help="label-new (default), relabel-old or all-fine.", show_default=False)
@@ -130,6 +130,7 @@ def pairs(settings: list[str]) -> dict[str, str]:
 
 def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     from leco.experiments.auto import refitted
+    from leco.experiments.stages import stage_names
     from leco.models.weights import describe_start
 
     training, periods, stages = wanted.training, ready.periods, ready.plan
@@ -146,8 +147,8 @@ def _print_plan(wanted: "Experiment", ready: "Run") -> None:
     if not stages.trials and str(last.method) != wanted.method:
         typer.echo(f"trained as {last.method}: no history to pseudo-label")
     to_do = ready.to_do
-    for stage in stages.stages:
-        name = f"{names[stage]} ({stage})" if stage in names else str(stage)
+    for stage, full in stage_names(stages.stages).items():
+        name = f"{names[stage]} ({full})" if stage in names else full
         typer.echo(f"  {stage.fingerprint}  {'to do' if stage in to_do else 'done '}  {name}")
     steps = sum(stage.training.batches.steps for stage in to_do)
     samples = sum(stage.training.batches.steps * stage.training.batches.size for stage in to_do)
@@ -196,7 +197,7 @@ def _print_trials(ready: "Run") -> None:
 
 
 def _print_results(ready: "Run") -> None:
-    from leco.experiments.stages import choose
+    from leco.experiments.stages import choose, stage_names
 
     if ready.plan.trials:
         _print_trials(ready)
@@ -206,14 +207,14 @@ def _print_results(ready: "Run") -> None:
     chosen = {choose(candidates, store) for candidates in stages.periods}
     asked_for = {stage for candidates in stages.periods for stage in candidates}
     rows = []
-    for stage in stages.stages:
+    for stage, full in stage_names(stages.stages).items():
         several = len(stages.stages) > len(chosen) and stage in chosen
-        name = f"{'' if stage in asked_for else 'teacher: '}{stage}{' *' * several}"
+        name = f"{'' if stage in asked_for else 'teacher: '}{full}{' *' * several}"
         rows.append([name, stage.version, *_cells(store.require(stage.fingerprint), metric)])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
     typer.echo(
         f"val, test: {_MEANING[metric]} in %, at the step that was best on val; at older: test at older versions"
     )
     if any(row[0].endswith("*") for row in rows):
-        typer.echo("*: the requested stage of each period; of several learning rates, the best on val")
+        typer.echo("*: the requested stage of each period; of several candidates, the best on val")
     typer.echo(f"stored in {store.stages}")

@@ -89,6 +89,14 @@ class Crop(Protocol):
         ...
 
 
+class Mask(Protocol):
+    """A change to the labels of samples that have just been read."""
+
+    def __call__(self, batch: Batch, samples: Samples, evidence: Evidence) -> Batch:
+        """Return the same samples without some of their labels."""
+        ...
+
+
 class Steps(Dataset[Step]):
     """Batches of a training run, by step number; each rank draws its share of every batch."""
 
@@ -104,7 +112,7 @@ class Steps(Dataset[Step]):
         rank: int = 0,
         ranks: int = 1,
         crop: Crop | None = None,
-        mask_contradictions: bool = False,
+        masks: Sequence["Mask"] = (),
     ) -> None:
         if not len(annotated.newest.indices):
             raise LecoError("no sample is labelled in the newest version; label some")
@@ -116,7 +124,7 @@ class Steps(Dataset[Step]):
             )
         self.samples, self.evidence, self.seed, self.steps = samples, evidence, seed, steps
         self.batch_size, self.rank, self.ranks = batch_size, rank, ranks
-        self.crop, self.mask_contradictions = crop, mask_contradictions
+        self.crop, self.masks = crop, masks
         self.new = Pool.of([annotated.newest])
         self.history = Pool.of([part for part in annotated.history if len(part.indices)])
 
@@ -148,7 +156,9 @@ class Steps(Dataset[Step]):
     def read(self, pool: "Pool", chosen: Tensor) -> Batch:
         """Read uncropped samples by their positions in a pool."""
         batch = read_batch(self.samples, self.evidence, pool.indices[chosen], pool.versions, pool.version[chosen])
-        return without_contradictions(batch, self.samples, self.evidence) if self.mask_contradictions else batch
+        for mask in self.masks:
+            batch = mask(batch, self.samples, self.evidence)
+        return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +213,11 @@ def join(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -> Batch:
-    """Drop old labels that contradict the newest label, which only benchmarks have for all samples (appendix C)."""
+def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence, *, guess: bool = False) -> Batch:
+    """Drop old labels that contradict the newest label, which only benchmarks have for all samples (appendix C).
+
+    With `guess`, the evidence for pseudo-labels stays.
+    """
     ontology = evidence.ontology
     newest = samples.labels[ontology.newest.name].read(batch.ids)
     labels, rows = dict(batch.labels), batch.rows
@@ -214,8 +227,20 @@ def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -
         first = evidence.offsets[version.name]
         given = (rows >= first) & (rows < first + len(version))
         labels[version.name] = labels[version.name].masked_fill(wrong, NO_LABEL)
-        rows = rows.masked_fill(wrong & given, UNLABELLED)
+        if not guess:
+            rows = rows.masked_fill(wrong & given, UNLABELLED)
     return replace(batch, labels=labels, rows=rows)
+
+
+def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Tensor) -> Batch:
+    """Drop the labels of some classes of the newest version: those of the mask `dropped`, (classes,)."""
+    newest = evidence.ontology.newest.name
+    labels = batch.labels[newest]
+    wrong = dropped[labels.long()] & (labels != NO_LABEL)  # the last class, in place of no label, is not used
+    first = evidence.offsets[newest]
+    given = (batch.rows >= first) & (batch.rows < first + len(dropped))
+    kept = {**batch.labels, newest: labels.masked_fill(wrong, NO_LABEL)}
+    return replace(batch, labels=kept, rows=batch.rows.masked_fill(wrong & given, UNLABELLED))
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:

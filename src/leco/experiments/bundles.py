@@ -30,6 +30,8 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
     ontology = periods.until(stage.period)
     mean, std = modality.statistics(periods.normalise)
     annotated = periods.annotated(stage.period, stage.annotation)
+    # Of whole images, nothing is cut off.
+    shape = periods.shape if stage.training.views.whole and periods.views.whole else periods.raw_shape
     samples = {stage.version: len(annotated.newest.indices)}
     for part in annotated.history:  # samples of the newest version in the history have no label
         name = "unlabelled" if part.version == stage.version else part.version
@@ -42,7 +44,7 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
         model=stage.training.network.backbone,
         heads=network.versions,
         shape=tuple(periods.shape),
-        **modality.bundled(periods.raw_shape, stage.training.segmentation),
+        **modality.bundled(shape, stage.training.segmentation),
         mean=tuple(mean),
         std=tuple(std),
         versions=tuple(version.name for version in ontology.versions),

@@ -24,7 +24,8 @@ from leco.models.weights import default_weights
 from leco.nested import merge, nest
 from leco.ontology.files import line_of
 from leco.registry import Registry
-from leco.settings import DEFAULT_BUDGET, NAMES, PARTS, WEIGHT_SUFFIXES, Budget, Settings, Strategy, new_name
+from leco.renamed import new_name
+from leco.settings import DEFAULT_BUDGET, NAMES, PARTS, WEIGHT_SUFFIXES, Budget, Settings, Strategy
 from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
@@ -148,8 +149,8 @@ class Experiment(Procedure):
             raise ValueError("`budget` is for benchmarks; own data are trained as `training` says, or by its defaults")
         if self.data is not None and self.annotation != "label-new":
             raise ValueError(f"own data keep the labels they have; `annotation: {self.annotation}` is for benchmarks")
-        if self.start is not None and self.strategy == "scratch":
-            raise ValueError("`start` names a model to start from, but `strategy: scratch` starts from none")
+        if self.start is not None and self.strategy in ("scratch", "random"):
+            raise ValueError(f"`start` names a model to start from, but `strategy: {self.strategy}` starts from none")
         return self
 
     def dataset(self, root: Path) -> Dataset:

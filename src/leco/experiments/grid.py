@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,6 +25,9 @@ from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
 from leco.registry import IMPORTED, import_modules
 from leco.settings import Settings
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
 
 _ATTEMPTS = 3  # of a stage whose process was killed
 
@@ -103,18 +107,23 @@ class Progress:
                 self.skipped.append(follower)
 
 
-def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
+def run_locally(
+    graph: Graph, root: Path, runs: str | Path, jobs: int | None = None, device: str = "auto", *, workers: int = 0
+) -> Iterator[Progress]:
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
-    A stage that fails stops only the stages that depend on it.
+    By default there is one process a GPU, or one a core if none is used. Each has `workers` that read files ahead. A
+    stage that fails stops only the stages that depend on it.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
-    one = partial(train_one, device=device, modules=tuple(IMPORTED))
+    cards = gpus(device)
+    jobs = jobs or len(cards) or cores()
+    one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
     while progress.waiting:
-        with _workers(jobs) as pool:
+        with _workers(jobs, cards) as pool:
             tasks: dict[Future[None], str] = {}
             while progress.waiting or tasks:
                 for name in progress.start((1 if suspects else jobs) - len(tasks)):
@@ -150,10 +159,22 @@ def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int],
     return set(again)
 
 
-def _workers(jobs: int) -> ProcessPoolExecutor:
+def _workers(jobs: int, cards: Sequence[str] = ()) -> ProcessPoolExecutor:
     threads = max(1, cores() // jobs)
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid()))
+    seats = context.SimpleQueue()  # each process takes one
+    for seat in range(jobs):
+        seats.put(cards[seat % len(cards)] if cards else "")
+    return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid(), seats))
+
+
+def gpus(device: str = "auto") -> list[str]:
+    """Names of the GPUs that a device means, as CUDA_VISIBLE_DEVICES has them; none for `cpu`."""
+    if device == "cpu" or not torch.cuda.is_available():
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in visible.split(",")] if visible else map(str, range(torch.cuda.device_count()))
+    return list(names)[: torch.cuda.device_count()]
 
 
 def cores() -> int:
@@ -161,8 +182,10 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _enter_worker(threads: int, parent: int) -> None:
+def _enter_worker(threads: int, parent: int, seats: "SimpleQueue[str]") -> None:
     torch.set_num_threads(threads)
+    if card := seats.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CUDA is first used
 
     def leave_with_parent() -> None:
         while os.getppid() == parent:
@@ -173,7 +196,14 @@ def _enter_worker(threads: int, parent: int) -> None:
 
 
 def train_one(
-    experiment: Experiment, name: str, root: Path, runs: str | Path, *, device: str, modules: Sequence[str] = ()
+    experiment: Experiment,
+    name: str,
+    root: Path,
+    runs: str | Path,
+    *,
+    device: str,
+    workers: int = 0,
+    modules: Sequence[str] = (),
 ) -> None:
     """Train one stage of an experiment in this process; its dependencies are complete in the store."""
     import_modules(modules)
@@ -183,7 +213,7 @@ def train_one(
     if stage is None:
         raise LecoError(f"{periods.name}: the data changed since the grid was planned; start the grid again")
     with stoppable() as stop:
-        machine, remote = Machine(device, stop=stop), Remote(str(runs)) if is_url(runs) else None
+        machine, remote = Machine(device, workers, stop=stop), Remote(str(runs)) if is_url(runs) else None
         if remote is not None:
             remote.fetch(other.fingerprint for other in needed(stage))
             remote.fetch_checkpoint(name)
@@ -207,7 +237,7 @@ def _periods(experiment: Experiment, root: Path) -> Periods:
     return periods_of(experiment, root)
 
 
-Engine = Callable[[Graph, Path, str | Path, int, str], Iterator[Progress]]
+Engine = Callable[..., Iterator[Progress]]  # as `run_locally`
 
 
 def engine_of(name: str) -> Engine:

@@ -2,21 +2,23 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leco.errors import LecoError, first_line
-from leco.experiments.grid import Graph, Progress, train_one
+from leco.experiments.grid import Graph, Progress, cores, train_one
 from leco.experiments.remote import is_url, local_path
 from leco.registry import IMPORTED
 
 _RETRIES = 3  # of a task whose worker died: it continues from the stage's last checkpoint
 
 
-def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
-    """Train the missing stages, one task each; yield once before and after each.
+def run_on_ray(
+    graph: Graph, root: Path, runs: str | Path, jobs: int | None = None, device: str = "auto", *, workers: int = 0
+) -> Iterator[Progress]:
+    """Train the missing stages, one task each, on a GPU each if the cluster has any; yield once before and after each.
 
     The data must be in the same folder on every machine, and the store on shared storage: a folder, or an address.
     """
@@ -26,7 +28,7 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         raise LecoError("--engine ray needs ray; install it with: pip install 'leco[ray]'") from None
 
     address = os.environ.get("RAY_ADDRESS")
-    alone = None if address else jobs
+    alone = None if address else jobs or cores()
     start = partial(ray.init, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     try:
         start(address=address, num_cpus=alone)
@@ -34,7 +36,9 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
         raise LecoError(f"{where}: {first_line(error)}") from None
     try:
-        remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=1 if device == "cuda" else 0)
+        cluster: Any = ray
+        cards = num_gpus(device, cluster.cluster_resources())
+        remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=cards)
         task = remote(train_one)
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
         yield progress
@@ -43,7 +47,7 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
         while progress.waiting or tasks:
             for name in progress.start(len(progress.waiting)):
                 planned = (graph.needed_by[name], name, root, runs)
-                tasks[task.remote(*planned, device=device, modules=tuple(IMPORTED))] = name
+                tasks[task.remote(*planned, device=device, workers=workers, modules=tuple(IMPORTED))] = name
             finished, _ = ray.wait(list(tasks), num_returns=1)
             name = tasks.pop(finished[0])
             try:
@@ -54,3 +58,12 @@ def run_on_ray(graph: Graph, root: Path, runs: str | Path, jobs: int, device: st
             yield progress
     finally:
         ray.shutdown()
+
+
+def num_gpus(device: str, resources: Mapping[str, float]) -> int:
+    """Return the number of GPUs of each task: one if the cluster has any, unless the device is `cpu`.
+
+    >>> num_gpus("auto", {"CPU": 16.0, "GPU": 4.0}), num_gpus("auto", {"CPU": 16.0}), num_gpus("cpu", {"GPU": 4.0})
+    (1, 0, 0)
+    """
+    return int(device == "cuda" or (device == "auto" and resources.get("GPU", 0) >= 1))

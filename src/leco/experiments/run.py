@@ -26,6 +26,7 @@ from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
 from leco.experiments.embedding import Embedder, Scaled, embedded
 from leco.experiments.machine import Machine, Stopped
+from leco.experiments.masking import masks
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -94,6 +95,7 @@ def _train_stage(
     if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
+    periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
     seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
     judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
@@ -337,7 +339,7 @@ def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teach
         rank=fabric.global_rank,
         ranks=fabric.world_size,
         crop=modality.crop(settings.segmentation),
-        mask_contradictions=settings.history.mask_contradictions,
+        masks=masks(stage, periods),
     )
     return Job(
         steps,

@@ -1,13 +1,14 @@
-"""An experiment as a graph of stages: one training per period and learning rate, and its teachers.
+"""An experiment as a graph of stages: one training per period, learning rate and weight decay, and its teachers.
 
 A stage is identified by its fingerprint, so that equal ones are trained once.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from leco.data.periods import Annotated, Annotation
@@ -25,6 +26,7 @@ HEAD_WITH_OLD = "a head on the same features, with old labels"
 NEW_ALONE = "the network, new labels alone"
 WITH_OLD = "the network, with old labels"
 RATE = ", learning rate "  # before a learning rate, if there are several
+DECAY = ", weight decay "  # the same
 _FORMAT = 2  # of results; incremented when a change of the code changes them
 
 
@@ -102,13 +104,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages of an experiment: for each period, one per learning rate, of which the best is chosen."""
+    """Stages of an experiment: for each period, one per learning rate and weight decay, of which the best is chosen."""
 
     periods: tuple[tuple[Stage, ...], ...]
     trials: Mapping[str, Stage] = field(default_factory=dict)  # of `auto`: the last period's, by what they are
 
     def may_diverge(self, stage: Stage) -> bool:
-        """Whether the stage may fail, since there are other learning rates to choose from."""
+        """Whether the stage may fail, since there are others to choose from."""
         return any(stage.period == candidates[0].period and len(candidates) > 1 for candidates in self.periods)
 
     @property
@@ -149,25 +151,29 @@ def plan(procedure: Procedure, periods: Periods) -> Plan:
 def _plan_period(
     procedure: Procedure, periods: Periods, period: int, previous: tuple[Stage, ...] = ()
 ) -> tuple[Stage, ...]:
-    """Plan the candidates of a period, one for each learning rate."""
+    """Plan the candidates of a period, one for each learning rate and weight decay."""
     method, settings = Method.parse(procedure.method), procedure.training
     start = periods.start.digest if periods.start and not previous else ""
     strategy: Strategy = procedure.strategy if previous or start else "scratch"
+    if strategy == "random" and settings.network.weights == "random":
+        strategy = "scratch"  # the same, so that it is trained once
+    from_nothing = strategy in ("scratch", "random")
     common = _common(procedure, periods, period) | {
         "strategy": strategy,
         "annotation": procedure.annotation if period else "label-new",
-        "head_start": bool(start) or (procedure.head_start and strategy != "scratch"),
-        "previous": () if strategy == "scratch" or start else previous,
+        "head_start": bool(start) or (procedure.head_start and not from_nothing),
+        "previous": () if from_nothing or start else previous,
         "start": start,
         "weights": _digest_of_weights(settings.network, periods)
         if strategy == "scratch" or settings.network.embed
         else "",
     }
     mine = applicable(method, periods, period, common["annotation"])
-    later = settings.optimiser.finetune_learning_rate if strategy != "scratch" else None
+    later = None if from_nothing else settings.optimiser.finetune_learning_rate
     candidates = []
-    for rate in later or settings.optimiser.learning_rate:
-        own = settings.change(optimiser={"learning_rate": (rate,), "finetune_learning_rate": None})
+    for rate, decay in product(later or settings.optimiser.learning_rate, settings.optimiser.weight_decays):
+        one = {"learning_rate": (rate,), "finetune_learning_rate": None, "weight_decay": decay}
+        own = settings.change(optimiser=one)
         if strategy == "freeze":  # nothing below the heads is trained
             own = own.change(network={"lora": 0})
         if strategy == "lp-ft" and not own.transfer.head_steps:
@@ -228,10 +234,29 @@ def _has_old_labels(annotated: Annotated) -> bool:
 
 
 def _by_rate(label: str, stages: Sequence[Stage]) -> dict[str, Stage]:
-    """Name stages after what they are and, if there are several, their learning rates."""
-    if len(stages) == 1:
-        return {label: stages[0]}
-    return {f"{label}{RATE}{stage.training.learning_rate:g}": stage for stage in stages}
+    """Name stages after what they are and, if there are several, their learning rates and weight decays."""
+    rates, decays = ({value(stage) for stage in stages} for value in (_rate, _decay))
+    return {
+        label
+        + (f"{RATE}{_rate(stage):g}" if len(rates) > 1 else "")
+        + (f"{DECAY}{_decay(stage):g}" if len(decays) > 1 else ""): stage
+        for stage in stages
+    }
+
+
+def stage_names(stages: Iterable[Stage]) -> dict[Stage, str]:
+    """Return the names of stages, with their weight decays if these differ."""
+    stages = tuple(stages)
+    several = len({_decay(stage) for stage in stages}) > 1
+    return {stage: f"{stage}{DECAY}{_decay(stage):g}" if several else str(stage) for stage in stages}
+
+
+def _rate(stage: Stage) -> float:
+    return stage.training.learning_rate
+
+
+def _decay(stage: Stage) -> float:
+    return stage.training.optimiser.weight_decays[0]
 
 
 def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str) -> dict[str, Stage]:

@@ -80,7 +80,7 @@ def train(
     Args:
         data: The samples and their ontology.
         method: `auto`, the default for own data, or a method; `lpl+st-hard/cond` is the default for benchmarks.
-        strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch` or `lp-ft`.
+        strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch`, `random` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.

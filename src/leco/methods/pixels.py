@@ -273,6 +273,28 @@ def soft_guess_nll(
     return reduce(kept(kept(nll, counted), keep), counted, reduction)
 
 
+def masked_divergence(
+    logits_nc: Tensor, guess_logits_nc: Tensor, rows: Tensor, evidence: Evidence, *, few: int = FEW
+) -> Tensor:
+    """KL divergence from another network's probabilities, summed over the classes that the label allows: (n, ...).
+
+    ST-Soft as it was released. With q the probabilities, E the label's column of the edge matrix and p those of the
+    student: ``sum(E q (log q - log p))``. This is ``m (H(c, p) - H(c, q))`` with c the conditioned probabilities and m
+    the probability of the label, so the gradient is that of ST-Soft with conditioning, times m.
+
+    >>> from leco import Ontology
+    >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
+    >>> evidence = Ontology.from_dict({"versions": [{"name": k, "classes": v} for k, v in history.items()]}).evidence()
+    >>> student, teacher = torch.zeros(1, 3), torch.tensor([[0.5, 0.25, 0.25]]).log()
+    >>> masked_divergence(student, teacher, evidence.ids(["dog"], "v1"), evidence)
+    tensor([0.1308])
+    """
+    others = guess_logits_nc.detach()
+    mass = label_nll(others, rows, evidence, few=few).neg().exp()
+    student, teacher = (soft_guess_nll(z, others, rows, evidence, "cond", few=few) for z in (logits_nc, others))
+    return mass * (student - teacher)
+
+
 def _guess(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Guess:
     confidence, labels = _probs(logits_nc, loglik_nc, refine).max(dim=1)
     return Guess(labels, confidence, agrees(logits_nc, loglik_nc))

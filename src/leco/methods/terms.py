@@ -11,9 +11,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from leco.methods.losses import cross_entropy, hard_pseudo_nll, uniform_nll
+from leco.methods.losses import cross_entropy, hard_pseudo_nll, kept, uniform_nll
 from leco.methods.method import Kind, Method, declare
-from leco.methods.pixels import guess, label_nll, label_nlls, soft_guess_nll
+from leco.methods.pixels import guess, label_nll, label_nlls, masked_divergence, soft_guess_nll
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.registry import Registry
@@ -179,7 +179,7 @@ def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: f
     return Loss([Mean.over(nll, rows != UNLABELLED)])
 
 
-def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
+def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False) -> Loss:
     """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [
@@ -187,26 +187,27 @@ def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: boo
         for v in evidence.ontology.versions[:-1]
     ]
     losses = iter(label_nlls([pair for pairs in given for pair in pairs], evidence))
-    return Loss([_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given])
+    means = [_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given]
+    return Loss(_per_new_sample(means, step) if sums else means)
 
 
-def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
+def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False) -> Loss:
     """L_Joint, eq. 6: the same samples, with a separate head for each earlier version."""
     means = []
     for version in evidence.ontology.versions[:-1]:
         given = _given(outputs, step, version.name, version.name, on_new)
         means.append(_add([Mean.over(cross_entropy(z, y), y != NO_LABEL) for z, y in given]))
-    return Loss(means)
+    return Loss(_per_new_sample(means, step) if sums else means)
 
 
 @register_term("lpl", "coarse")
 def _partial_labels_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new))
+    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new, sums=history.sums))
 
 
 @register_term("joint", "coarse", needs_old_heads=True)
 def _old_heads_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("joint", (NEW, HISTORY), partial(old_heads, on_new=history.coarse_on_new))
+    return Term("joint", (NEW, HISTORY), partial(old_heads, on_new=history.coarse_on_new, sums=history.sums))
 
 
 @register_term("st-hard", "pseudo", needs_teacher=True)
@@ -225,7 +226,7 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         "fixmatch": Request("student", "history", "weak"),
     }[method.pseudo]
     hard = method.pseudo == "st-hard" or (method.pseudo in ("pl", "fixmatch") and not settings.soft)
-    filtered = method.refine == "filter" or (method.pseudo == "st-soft" and settings.st_soft_filtered)
+    masked = method.pseudo == "st-soft" and method.refine != "cond" and settings.st_soft_masked
 
     def loss(outputs: Outputs, step: Step, evidence: Evidence) -> Loss:
         if step.history is None:
@@ -235,12 +236,14 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         guessed = guess(guesses, rows, evidence, method.refine)
         labelled, seen = rows != UNLABELLED, guessable(rows)
         keep = seen
-        if filtered:
+        if method.refine == "filter":
             keep = keep & guessed.agrees
         if not method.needs_teacher:
             keep = keep & (guessed.confidence > settings.threshold)
         if hard:
             nll = hard_pseudo_nll(logits, guessed.labels, keep)
+        elif masked:
+            nll = kept(masked_divergence(logits, guesses, rows, evidence), keep)
         else:
             nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep)
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
@@ -272,6 +275,12 @@ def _given(outputs: Outputs, step: Step, head: str, version: str, on_new: bool) 
 def _add(means: Sequence[Mean]) -> Mean:
     """Pool means over several sets of samples."""
     return Mean(sum(m.total for m in means), sum(m.count for m in means))  # type: ignore[arg-type]
+
+
+def _per_new_sample(means: Sequence[Mean], step: Step) -> list[Mean]:
+    """Return the same sums, divided by the number of new samples: the paper's sums, relative to that of eq. 1."""
+    new = (step.new.rows != UNLABELLED).sum()
+    return [Mean(mean.total, new) for mean in means]
 
 
 def auxiliary(version: str) -> str:

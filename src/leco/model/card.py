@@ -5,7 +5,7 @@ from typing import Any
 
 from leco.model.description import Description, Metrics
 from leco.ontology.ontology import Ontology
-from leco.settings import MOVED
+from leco.renamed import MOVED
 from leco.text import escape_markdown as plain
 from leco.text import markdown_table as table
 

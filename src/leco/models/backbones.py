@@ -1,4 +1,4 @@
-"""Backbones by name: `wrn-28-2`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+"""Backbones by name: `wrn-28-2` (or `-released`), any timm model, or `linear`, `roots` and `mlp` for vectors."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ from leco.models.timm_models import check_memory, first_convolutions, input_conf
 from leco.models.weights import Weights
 from leco.models.wide_resnet import WideResNet
 
-_WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})")
+_WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})(-released)?")
 HEAD_ALONE = ("linear", "roots")  # nothing else is trained
 _VECTORS = (*HEAD_ALONE, "mlp")
 _OTHERS = ("wrn-28-2", *_VECTORS)  # names that are not timm's
@@ -69,7 +69,7 @@ def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = No
         return Features(name, math.prod(shape))
     _check_images(name, shape)
     if found := _WRN.fullmatch(name):
-        return WideResNet(int(found[1]), int(found[2]), shape[0])
+        return WideResNet(int(found[1]), int(found[2]), shape[0], released=bool(found[3]))
     return timm_model(name, weights, _OTHERS, num_classes=0, in_chans=shape[0])
 
 

@@ -18,10 +18,11 @@ def hand_over(
     """Initialise a new network, in place, from the previous one.
 
     `finetune` and `lp-ft` start from the features of the previous period (FinetunePrev), `freeze` keeps them fixed
-    (FreezePrev), `scratch` keeps the new weights (TrainScratch). Layers of a head below its classifiers (OCR) count
-    as features. With a `head_start`, the row of each class starts from those of its parents in the old head.
+    (FreezePrev), `scratch` and `random` keep the new weights (TrainScratch, TrainRandom). Layers of a head below its
+    classifiers (OCR) count as features. With a `head_start`, the row of each class starts from those of its parents in
+    the old head.
     """
-    if strategy == "scratch":
+    if strategy in ("scratch", "random"):
         return
     network.backbone.load_state_dict(previous.backbone.state_dict())
     old_heads = dict(zip(previous.versions, previous.heads, strict=True))

@@ -19,7 +19,7 @@ from leco.text import duration, plural
 METRICS = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 SHOWN = {  # settings of every section, by label
     **{"model": "network.backbone", "steps": "batches.steps", "batch size": "batches.size"},
-    **{"weight decay": "optimiser.weight_decay", "momentum": "optimiser.momentum", "schedule": "optimiser.schedule"},
+    **{"momentum": "optimiser.momentum", "schedule": "optimiser.schedule"},
     **{"average": "average.decay", "evaluate every": "batches.evaluate_every"},
 }
 
@@ -126,9 +126,12 @@ def _facts(section: Section, others: Sequence[Section]) -> Iterable[tuple[str, s
     yield "periods", ", ".join(f"TP{period} {version}" for period, version in enumerate(section.versions))
     yield "budget", describe_budget(section.records[0].budget)
     yield "seeds", ", ".join(map(str, section.seeds))
-    rates = sorted({record.learning_rate for record in records}, reverse=True)
-    several = "; in each period, the best on validation counts" if len(rates) > 1 else ""
-    yield "learning rates", ", ".join(f"{rate:g}" for rate in rates) + several
+    for name, values in (
+        ("learning rates", {record.learning_rate for record in records}),
+        ("weight decay", {record.weight_decay for record in records}),
+    ):
+        several = "; in each period, the best on validation counts" if len(values) > 1 else ""
+        yield name, ", ".join(f"{value:g}" for value in sorted(values, reverse=True)) + several
     yield "settings", ", ".join(f"{label} {section.setting(name)}" for label, name in SHOWN.items())
     if further := further_settings(section, others):
         yield "further settings", further

@@ -114,7 +114,7 @@ def _variants(group: list[Record], by_name: Mapping[str, Record]) -> list[tuple[
 def _optional(record: Record, by_name: Mapping[str, Record]) -> dict[str, Any]:
     """The optional settings that a stage, or one that it started from, uses."""
     found = optional_settings(record.training, record.key.method, record.key.strategy)
-    if record.key.strategy != "scratch":
+    if record.key.strategy not in ("scratch", "random"):
         found["head_start"] = record.head_start
     for name in record.previous:
         if name in by_name:

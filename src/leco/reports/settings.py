@@ -8,7 +8,8 @@ from leco.errors import LecoError
 from leco.methods.method import Method
 from leco.settings import PARTS, STRATEGIES, Settings
 
-_RATES = ("optimiser.learning_rate", "optimiser.finetune_learning_rate")  # one is chosen: they set no stages apart
+# One is chosen: they set no stages apart.
+_RATES = ("optimiser.learning_rate", "optimiser.finetune_learning_rate", "optimiser.weight_decay")
 _BUDGETS = {
     "paper": "the paper's",
     "small": "small: fewer steps or a smaller network than the paper's",
@@ -37,7 +38,7 @@ _OPTIONAL = sorted(set().union(*(_ignored(Method(), strategy) for strategy in ST
 
 
 def common_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that every stage uses, except for learning rates."""
+    """The settings that every stage uses, except for learning rates and weight decay."""
     return {name: value for name, value in settings.items() if name not in (*_OPTIONAL, *_RATES)}
 
 

@@ -54,6 +54,11 @@ class Configured:
         """The learning rate."""
         return float(self.training["optimiser.learning_rate"][0])
 
+    @property
+    def weight_decay(self) -> float:
+        """The weight decay."""
+        return float(self.training["optimiser.weight_decay"])
+
     def __str__(self) -> str:
         choices = [self.key.strategy, self.key.annotation] if self.key.period else []
         choices += ["head start"] if self.head_start else []

@@ -1,6 +1,10 @@
-"""FreezePrev on cached features: a frozen backbone computes each view once instead of at every step."""
+"""FreezePrev on cached features: a frozen backbone computes each view once instead of at every step.
 
-from dataclasses import dataclass, replace
+Where memory does not hold all views, the steps are divided into equal spans, and each has views of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,30 +21,47 @@ _LARGEST = 2**31  # bytes of a bank
 _AT_ONCE = 256
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bank:
-    """Cached features of a few views of each sample; a step draws one of them, as it would draw a view."""
+    """Cached features of a few views of each sample; a step draws one of them, as it would draw a view.
+
+    Views of later spans of steps are computed when the first of these steps comes.
+    """
 
     place: Tensor  # (pool,) index of a sample in `features`
-    features: Tensor  # (samples, views, d)
+    compute: Callable[[int, int], Tensor]  # features (samples, views, d) of the views from one number to another
+    views: int  # of all spans
+    spans: int
+    steps: int
+    span: int = -1  # the one that `features` belong to
+    features: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def __call__(self, _: Tensor, draws: Draws) -> Tensor:
         """Features of one view of each sample."""
+        self.enter(min(draws.step * self.spans // self.steps, self.spans - 1))
         which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
         return self.features[self.place[draws.ids], which]
 
+    def enter(self, span: int) -> None:
+        """Compute the views of a span, unless they are there."""
+        if span != self.span:
+            self.features = torch.empty(0)  # frees the memory
+            self.features = self.compute(*(number * self.views // self.spans for number in (span, span + 1)))
+            self.span = span
 
-def number_of_views(job: Job, features: int, draws_per_view: int) -> int:
-    """Number of cached views per sample; 0 if the bank would be too large, or would not save time.
+
+def number_of_views(job: Job, features: int, draws_per_view: int) -> tuple[int, int]:
+    """Number of cached views per sample, and of those that fit into memory; 0 if a bank would not save time, or none.
 
     Heads learn less from fewer views (docs/lab-book/log.md).
     """
     samples = len(job.steps.new.indices) + len(job.steps.history.indices)
     drawn = len(job.steps) * job.steps.batch_size * (2 if len(job.steps.history.indices) else 1)
     if drawn < 2 * samples:
-        return 0
+        return 0, 0
     fitting = _LARGEST // (sum(len(indices) for indices in drawn_in(job).values()) * features * 4)
-    return min(max(1, drawn // (samples * draws_per_view)), _MOST_VIEWS, fitting)
+    views = min(max(1, drawn // (samples * draws_per_view)), _MOST_VIEWS)
+    return (views, min(views, fitting)) if fitting else (0, 0)
 
 
 def drawn_in(job: Job) -> dict[str, Tensor]:
@@ -56,7 +77,7 @@ def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job
     """Return the same training on cached features: the job, and a network that shares the heads of `network`.
 
     None if that is impossible: the backbone is trained or computes nothing, features are maps (segmentation), the
-    teacher has other features, or the banks would be too large.
+    teacher has other features, or not even one view of all samples fits into memory.
     """
     if job.strategy != "freeze" or not isinstance(network, Network):
         return None
@@ -65,11 +86,12 @@ def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job
         return None
     if teacher is not None and not (isinstance(teacher, Network) and _equal(teacher.backbone, backbone)):
         return None
-    views = number_of_views(job, network.heads[0].in_features, draws_per_view)  # type: ignore[arg-type]
+    views, at_once = number_of_views(job, network.heads[0].in_features, draws_per_view)  # type: ignore[arg-type]
     if not views:
         return None
+    spans = -(-views // at_once)
     place(backbone, job.fabric.device).eval()
-    banks = {view: make_bank(job, backbone, view, indices, views) for view, indices in drawn_in(job).items()}
+    banks = {view: make_bank(job, backbone, view, indices, views, spans) for view, indices in drawn_in(job).items()}
     nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are no longer read
     banked = replace(
         job,
@@ -81,18 +103,22 @@ def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job
     return banked, network.on(nn.Identity())
 
 
-@torch.no_grad()
-def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int) -> Bank:
-    """Compute the features of some samples, in the views of the first steps."""
+def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int, spans: int = 1) -> Bank:
+    """Return a bank of some samples, with the views of the first steps."""
     steps, device, view = job.steps, job.fabric.device, getattr(job.views, kind)
-    found = []
-    for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
-        inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
-        seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(views)]
-        found.append(torch.stack([backbone(images) for images in seen], dim=1))
+
+    @torch.no_grad()
+    def compute(first: int, end: int) -> Tensor:
+        found = []
+        for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
+            inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
+            seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(first, end)]
+            found.append(torch.stack([backbone(images) for images in seen], dim=1))
+        return torch.cat(found)
+
     where = torch.zeros(len(steps.samples), dtype=torch.int64)
     where[indices] = torch.arange(len(indices))
-    return Bank(where.to(device), torch.cat(found))
+    return Bank(where.to(device), compute, views, spans, len(steps))
 
 
 def _equal(one: nn.Module, other: nn.Module) -> bool:

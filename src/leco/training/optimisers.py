@@ -69,6 +69,7 @@ def parameter_groups(network: AnyNetwork, settings: OptimiserSettings) -> Parame
     """
     if settings.head_factor == settings.layer_decay == 1:
         return [parameter for parameter in network.parameters() if parameter.requires_grad]
+    (decay,) = settings.weight_decays
     numbers = layer_numbers(network.backbone)
     top = max(numbers.values(), default=0)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
@@ -78,27 +79,22 @@ def parameter_groups(network: AnyNetwork, settings: OptimiserSettings) -> Parame
         layer = numbers.get(name.removeprefix("backbone."))
         factor = settings.head_factor if layer is None else settings.layer_decay ** (top - layer)
         key = (factor, parameter.ndim > 1)
-        decay = settings.weight_decay if parameter.ndim > 1 else 0.0
-        groups.setdefault(key, {"params": [], "factor": factor, "weight_decay": decay})["params"].append(parameter)
+        group = {"params": [], "factor": factor, "weight_decay": decay if parameter.ndim > 1 else 0.0}
+        groups.setdefault(key, group)["params"].append(parameter)
     return list(groups.values())
 
 
 @OPTIMISERS.register("sgd")
 def sgd(parameters: Parameters, settings: OptimiserSettings) -> torch.optim.Optimizer:
     """Stochastic gradient descent with momentum: the paper's."""
-    (rate,) = settings.learning_rate
+    (rate,), (decay,) = settings.learning_rate, settings.weight_decays
     return torch.optim.SGD(
-        parameters,
-        lr=rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        nesterov=settings.nesterov,
+        parameters, lr=rate, momentum=settings.momentum, weight_decay=decay, nesterov=settings.nesterov
     )
 
 
 @OPTIMISERS.register("adamw")
 def adamw(parameters: Parameters, settings: OptimiserSettings) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
-    (rate,) = settings.learning_rate
-    betas = (settings.momentum, 0.999)
-    return torch.optim.AdamW(parameters, lr=rate, betas=betas, weight_decay=settings.weight_decay)
+    (rate,), (decay,) = settings.learning_rate, settings.weight_decays
+    return torch.optim.AdamW(parameters, lr=rate, betas=(settings.momentum, 0.999), weight_decay=decay)

@@ -73,7 +73,7 @@ def test_pretrained_statistics_fit_grey_images():
 
 def test_a_grid_trains_on_what_a_run_trains_on(vistas_root, monkeypatch):
     """Also where the transition is soft: an ontology with shares, and so other periods."""
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40, evaluated=5)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     found = {}
     for transition in ("tree", "soft"):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from leco import LecoError
 from leco.dataset import Periods
 from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.machine import Machine
-from leco.experiments.run import run_stage, stored_network
-from leco.experiments.stages import Plan, choose, plan
+from leco.experiments.run import run_stage, starting_weights, stored_network
+from leco.experiments.stages import Plan, choose, plan, stage_names
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of
 from leco.methods.method import ALL_METHODS
@@ -80,6 +81,49 @@ def test_a_teacher_is_the_plain_model_of_its_period_and_learning_rate():
     students = make(rates, method="joint+st-hard")[2].periods[1]
     plain = make(rates, method="ce")[2].periods[1]
     assert [student.teacher for student in students] == list(plain)
+
+
+def test_a_grid_over_weight_decay_is_one_over_learning_rates():
+    grid = {"training.optimiser.learning_rate": "0.1, 0.01", "training.optimiser.weight_decay": "1e-3,1e-5"}
+    stages = make(grid | SHORT, method="lpl+st-hard")[2]
+    expected = [(0.1, 1e-3), (0.1, 1e-5), (0.01, 1e-3), (0.01, 1e-5)]
+    for candidates in stages.periods:
+        assert [(s.training.learning_rate, s.training.optimiser.weight_decay) for s in candidates] == expected
+    for student in stages.periods[1]:
+        assert student.previous == stages.periods[0]
+        assert student.teacher.training.optimiser == student.training.optimiser
+    names = stage_names(stages.stages).values()
+    assert len(set(names)) == len(stages.stages) == 12
+    assert "TP1 ce, lr 0.01, weight decay 1e-05" in names
+    one = make({"training.optimiser.weight_decay": "1e-3"})[2].periods[0][0]
+    assert one == make({"training.optimiser.weight_decay": "0.001"})[2].periods[0][0]
+    assert list(stage_names([one]).values()) == [str(one)]
+    assert json.loads(json.dumps(one.config()))["training"]["optimiser"]["weight_decay"] == 0.001
+
+
+@pytest.mark.parametrize("decay", ["", "1e-3,x", "-1", "[]"])
+def test_a_weight_decay_that_is_no_number_is_refused(decay):
+    with pytest.raises(LecoError, match="weight_decay"):
+        make({"training.optimiser.weight_decay": decay})
+
+
+def test_training_from_random_weights_ignores_those_of_the_network():
+    small = {"training.network.backbone": "wrn-10-1", **SHORT}
+    scratch, random = (make(small, method="lpl", strategy=name)[2].periods[1][0] for name in ("scratch", "random"))
+    assert scratch == random  # there are no other weights
+    assert random.strategy == "scratch"
+
+
+def test_training_from_random_weights_is_another_stage_where_networks_start_from_others(monkeypatch):
+    monkeypatch.setattr("leco.experiments.stages.find_weights", lambda *_: SimpleNamespace(digest="abc"))
+    pretrained = {"training.network.backbone": "resnet18", "training.network.weights": "pretrained", **SHORT}
+    plans = {name: make(pretrained, method="ce", strategy=name)[2].periods for name in ("scratch", "random")}
+    assert plans["scratch"][0] == plans["random"][0]  # TP0 starts from them
+    (scratch,), (random,) = (periods[1] for periods in plans.values())
+    assert (scratch.weights, scratch.training.network.weights) == ("abc", "pretrained")
+    assert (random.weights, random.training.network.weights, random.previous) == ("", "random", ())
+    assert random.strategy == "random"  # as the paper's tables name it
+    assert starting_weights(random) is None
 
 
 def test_training_from_scratch_waits_for_nothing():

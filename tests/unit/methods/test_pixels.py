@@ -135,3 +135,20 @@ def test_shapes_that_do_not_fit_are_refused(street):
     evidence = street.evidence()
     with pytest.raises(ValueError, match="do not fit row ids"):
         label_nll(torch.zeros(2, evidence.num_classes), torch.zeros(3, dtype=torch.int64), evidence)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("which", ["street", "wide"])
+def test_a_masked_divergence_is_summed_over_the_classes_that_a_label_allows(which, shape, street):
+    ontology = street if which == "street" else WIDE
+    evidence = ontology.evidence()
+    (logits, rows), (others, _) = case(ontology, shape), case(ontology, shape, scale=1.0)
+    found, expected = (z.requires_grad_() for z in (logits.clone(), logits.clone()))
+    loss = pixels.masked_divergence(found, others, rows, evidence, few=-1)
+    probs, edges = others.softmax(dim=1), evidence.gather(rows).double().exp()
+    dense = (edges * probs * (probs.log() - expected.log_softmax(dim=1))).sum(dim=1)
+    torch.testing.assert_close(loss, dense, rtol=1e-6, atol=1e-6)
+    weights = torch.rand_like(loss)
+    (loss * weights).sum().backward()
+    (dense * weights).sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad, rtol=1e-5, atol=1e-6)

@@ -21,7 +21,7 @@ from leco.experiments.store import Store
 from leco.modalities.segmentation import check_window
 from leco.model.bundle import FILES, check_target, read_bundle, write_bundle
 from leco.model.card import card
-from leco.settings import MOVED
+from leco.renamed import MOVED
 
 
 @pytest.fixture

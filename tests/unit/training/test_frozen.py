@@ -59,7 +59,10 @@ def test_a_bank_has_the_features_of_the_views_of_the_first_steps(tmp_path):
     network = build_network(stage, periods)
     network.backbone = Counting(network.backbone)
     banked, student = on_features(job, network, 4)
-    views = number_of_views(job, student.heads[0].in_features, 4)
+    views, _ = number_of_views(job, student.heads[0].in_features, 4)
+    ids = job.steps.new.indices[:1]
+    for bank in (banked.views.strong, banked.views.weak):
+        bank(torch.empty(1, 0), Draws(0, 0, ids))
     drawn = torch.cat([job.steps.new.indices, job.steps.history.indices]).unique()
     assert network.backbone.seen == views * (
         len(drawn) + len(job.steps.history.indices)
@@ -89,12 +92,53 @@ def test_more_draws_per_view_make_a_smaller_bank(tmp_path):
     planned, periods, _ = stages_of("ce", tmp_path)
     job = make_job(planned.periods[-1][0], periods, 0, make_fabric("cpu"), None)
     drawn = 60 * 16 / len(job.steps.new.indices)
-    assert [number_of_views(job, 64, draws) for draws in (1, 4, 1_000)] == [int(drawn), int(drawn / 4), 1]
+    found = [number_of_views(job, 64, draws) for draws in (1, 4, 1_000)]
+    assert found == [(int(drawn), int(drawn)), (int(drawn / 4), int(drawn / 4)), (1, 1)]
+
+
+@pytest.mark.parametrize("fitting", [1, 2, 3])
+def test_views_that_do_not_fit_into_memory_are_made_when_their_steps_come(fitting, tmp_path, monkeypatch):
+    planned, periods, _ = stages_of("ce", tmp_path)
+    stage = planned.periods[-1][0]
+    job = make_job(stage, periods, 0, make_fabric("cpu"), None)
+    network = build_network(stage, periods)
+    network.backbone = Counting(network.backbone)
+    samples, features = len(job.steps.new.indices), network.backbone.num_features
+    views, _ = number_of_views(job, features, 1)
+    assert views > fitting
+    monkeypatch.setattr(frozen, "_LARGEST", fitting * samples * features * 4)
+    assert number_of_views(job, features, 1) == (views, fitting)
+    banked, _ = on_features(job, network, 1)
+    bank, ids = banked.views.strong, job.steps.new.indices[:7]
+    inputs = job.steps.samples.inputs.read(ids)
+    with torch.no_grad():
+        every = [
+            network.backbone.backbone(job.normalise(job.views.strong(inputs, Draws(0, number, ids))))
+            for number in range(views)
+        ]
+    drawn = set()
+    for step in range(len(job.steps)):
+        found = bank(torch.empty(7, 0), Draws(0, step, ids))
+        assert bank.features.shape[1] <= fitting
+        near = torch.stack([(view - found).abs().amax(dim=1) < 1e-5 for view in every])
+        assert near.any(dim=0).all()
+        drawn |= set(near.nonzero()[:, 0].tolist())
+    assert drawn == set(range(views))
+    assert network.backbone.seen == views * samples  # each once
+    again, _ = on_features(job, network, 1)  # a run that is resumed late has the views of that step
+    torch.testing.assert_close(again.views.strong(torch.empty(7, 0), Draws(0, len(job.steps) - 1, ids)), found)
+
+
+def test_a_bank_too_large_for_a_single_view_is_not_made(tmp_path, monkeypatch):
+    planned, periods, _ = stages_of("ce", tmp_path)
+    job = make_job(planned.periods[-1][0], periods, 0, make_fabric("cpu"), None)
+    monkeypatch.setattr(frozen, "_LARGEST", 1)
+    assert on_features(job, build_network(planned.periods[-1][0], periods), 1) is None
 
 
 def test_the_setting_decides_how_many_views_a_stage_makes(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-1]) or make_bank(*given))
+    monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-2]) or make_bank(*given))
     for draws in ("1", "1000"):
         wanted = experiment(
             "digits-leco",

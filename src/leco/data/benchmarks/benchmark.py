@@ -35,6 +35,7 @@ class Recipe:
     inferred: bool = False  # whether the transition is inferred from labels in both versions
     transition: Kind = "tree"  # how it is inferred
     image_size: int = 0  # pixels that files are scaled to, where a benchmark reads files of any size
+    evaluated: int = 0  # classes of the newest version that count, if not all
 
 
 BENCHMARKS: Registry[Recipe] = Registry("benchmark")
@@ -87,6 +88,11 @@ def load(name: str, root: Path, size: int | None = None, transition: Kind = "tre
     expected, classes = found.classes, tuple(len(version) for version in benchmark.ontology.versions)
     if classes != expected:
         raise LecoError(f"{found.name} should have {expected} classes, but the data in {root} have {classes}")
+    if found.evaluated and len(benchmark.evaluated) != found.evaluated:
+        raise LecoError(
+            f"{found.name} evaluates {found.evaluated} of {expected[-1]} classes, but the data in {root} say "
+            f"{len(benchmark.evaluated)} (`evaluate` in the list of classes); use the official list"
+        )
     return benchmark
 
 

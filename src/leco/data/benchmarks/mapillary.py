@@ -28,14 +28,14 @@ from leco.progress import progress_bar
 _FOLDER = "mapillary-vistas"
 _VERSIONS = ("v1.2", "v2.0")
 _REMEDY = (
-    f"download Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it into {_FOLDER}/ (config_v1.2.json, "
-    "config_v2.0.json, training/ and validation/ with images/, v1.2/labels/ and v2.0/labels/)"
+    "download Mapillary Vistas 2.0 from mapillary.com/dataset/vistas and unpack it there; the folder, whatever its "
+    "name, has config_v1.2.json, config_v2.0.json, training/ and validation/, with images/, v1.2/labels/, v2.0/labels/"
 )
 
 
 def build(recipe: Recipe, root: Path) -> Benchmark:
     """List the images; they and their masks are read on demand."""
-    folder = root / _FOLDER
+    folder = _folder(root)
     values = {v: MaskClasses.load(require(recipe, folder / f"config_{v}.json", _REMEDY)) for v in _VERSIONS}
     training = _names(recipe, folder / "training")
     # The paper splits the first 5,000 or all 18,000 training images into two periods.
@@ -51,6 +51,17 @@ def build(recipe: Recipe, root: Path) -> Benchmark:
         return _samples(folder / "validation", _names(recipe, folder / "validation"), values, recipe.image_size)
 
     return Benchmark(recipe, history, pool, read_test, segmentation_views(), strata, evaluated)
+
+
+def _folder(root: Path) -> Path:
+    """Return the folder of the archive: `mapillary-vistas`, or as it is called in the archive, which is a long code."""
+    found = sorted(path.parent for path in (*root.glob("*/config_v2.0.json"), *root.glob("config_v2.0.json")))
+    if root / _FOLDER in found or not found:
+        return root / _FOLDER
+    if len(found) > 1:
+        several = ", ".join(str(path) for path in found)
+        raise LecoError(f"{several}: each is a copy of Mapillary Vistas; rename one of them to {_FOLDER}")
+    return found[0]
 
 
 def _names(recipe: Recipe, part: Path) -> list[str]:
@@ -145,5 +156,6 @@ for _name, _size, _steps in (("mapillary-leco-2.5k", 2_500, 250_000), ("mapillar
             "none",
             inferred=True,
             image_size=2_200,  # appendix C: the longer edge, which scales refer to
+            evaluated=116,
         )
     )

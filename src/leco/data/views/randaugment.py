@@ -25,10 +25,11 @@ def weak(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> T
     return pad_crop(images, draws, padding, mirror=flip)
 
 
-def strong(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4) -> Tensor:
+def strong(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4, *, cut: bool = True) -> Tensor:
     """FixMatch's strong view: a weak view (other than that of `weak`), then RandAugment and cutout."""
     own = draws.branch("strong")
-    return cutout(randaugment(weak(images, own, flip, padding), own), own)
+    seen = randaugment(weak(images, own, flip, padding), own)
+    return cutout(seen, own) if cut else seen
 
 
 def randaugment(images: Tensor, draws: Draws, count: int = COUNT) -> Tensor:

@@ -1,6 +1,6 @@
 """Sets of views, by name: weak, strong and evaluation view."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from leco.data.views import features
 from leco.data.views.images import View, centre_crop_resize, cutout, flip, random_resized_crop
 from leco.data.views.randaugment import randaugment, strong, weak
 from leco.errors import LecoError, nearest
+from leco.settings import ViewSettings
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,20 @@ class ViewSet:
     weak: View
     strong: View
     evaluate: View
+    uncut: View | None = None  # the strong view without cutout, if it has any
+    whole: View | None = None  # the evaluation view of a whole image, if `evaluate` crops
+
+    def changed(self, settings: ViewSettings) -> "ViewSet":
+        """Return the views without cutout, or with whole images in evaluation, if `settings` ask for that."""
+        strong = self.strong if settings.cutout else self.uncut or self.strong
+        return replace(self, strong=strong, evaluate=self.whole or self.evaluate if settings.whole else self.evaluate)
 
 
 def image_views(side: int) -> ViewSet:
     """CIFAR's views for images of another size, with the same shifts of up to an eighth of the side."""
     padding = max(1, side // 8)
-    return ViewSet(partial(weak, padding=padding), partial(strong, padding=padding), unchanged)
+    strong_view = partial(strong, padding=padding)
+    return ViewSet(partial(weak, padding=padding), strong_view, unchanged, partial(strong_view, cut=False))
 
 
 def crop_views(least: float, size: int = 0, *, distorted: bool = False) -> ViewSet:
@@ -74,20 +83,23 @@ def inat_weak(images: Tensor, draws: Draws) -> Tensor:
     return flip(random_resized_crop(images, draws, size=224), draws)
 
 
-def inat_strong(images: Tensor, draws: Draws) -> Tensor:
+def inat_strong(images: Tensor, draws: Draws, *, cut: bool = True) -> Tensor:
     """Another random resized crop and flip, then RandAugment and cutout."""
     own = draws.branch("strong")
-    return cutout(randaugment(inat_weak(images, own), own), own)
+    seen = randaugment(inat_weak(images, own), own)
+    return cutout(seen, own) if cut else seen
 
 
-def inat_evaluate(images: Tensor, _: Draws) -> Tensor:
+def inat_evaluate(images: Tensor, _: Draws, *, resize: int = 256) -> Tensor:
     """Centre crop of 224x224 from the image scaled to 256."""
-    return centre_crop_resize(images, resize=256, size=224)
+    return centre_crop_resize(images, resize=resize, size=224)
 
 
 VIEW_SETS = {
-    "cifar": ViewSet(weak, strong, unchanged),
+    "cifar": ViewSet(weak, strong, unchanged, partial(strong, cut=False)),
     # 8x8: RandAugment, or a shift by four pixels, would destroy the digit, and a mirrored digit is not a digit.
     "digits": ViewSet(unchanged, partial(weak, flip=False, padding=1), unchanged),
-    "inat": ViewSet(inat_weak, inat_strong, inat_evaluate),
+    "inat": ViewSet(
+        inat_weak, inat_strong, inat_evaluate, partial(inat_strong, cut=False), partial(inat_evaluate, resize=224)
+    ),
 }

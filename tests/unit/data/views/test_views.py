@@ -26,6 +26,7 @@ from leco.data.views import features as feature
 from leco.data.views.images import resample
 from leco.data.views.randaugment import randaugment
 from leco.data.views.sets import crop_views, cropped
+from leco.settings import ViewSettings
 
 IMAGE_VIEWS = {
     "flip": flip,
@@ -230,6 +231,31 @@ def test_inat_views_are_224_pixels_wide(photographs):
         found = view(photographs[:2], draw(2))
         assert found.shape == (2, 3, 224, 224)
         assert found.dtype == torch.uint8
+
+
+def test_strong_views_without_cutout_and_whole_images_in_evaluation_are_those_of_the_released_inat(photographs):
+    draws, views = Draws(0, 3, torch.arange(len(photographs))), VIEW_SETS["inat"]
+    released = views.changed(ViewSettings(cutout=False, whole=True))
+    own = draws.branch("strong")
+    uncut = randaugment(flip(random_resized_crop(photographs, own, size=224), own), own)
+    assert torch.equal(released.strong(photographs, draws), uncut)
+    assert torch.equal(views.strong(photographs, draws), cutout(uncut, own))
+    side = min(photographs.shape[-2:])
+    boxes = torch.tensor([(n - side) / 2 for n in photographs.shape[-2:]] + [side] * 2).expand(len(photographs), 4)
+    assert torch.equal(released.evaluate(photographs, draws), resample(photographs, boxes, 224))
+    assert not torch.equal(released.evaluate(photographs, draws), views.evaluate(photographs, draws))
+    assert views.changed(ViewSettings()).strong is views.strong
+    assert torch.equal(released.weak(photographs, draws), views.weak(photographs, draws))
+
+
+@pytest.mark.parametrize("name", ["cifar", "digits"])
+def test_views_without_cutout_are_the_same_ones_otherwise(name, photographs):
+    views, draws = VIEW_SETS[name], Draws(0, 3, torch.arange(len(photographs)))
+    plain, changed = (
+        v.strong(photographs, draws) for v in (views, views.changed(ViewSettings(cutout=False, whole=True)))
+    )
+    assert torch.equal(plain, changed) == (name == "digits")  # which have no cutout
+    assert views.changed(ViewSettings(whole=True)).evaluate is views.evaluate
 
 
 def test_an_unknown_set_of_views_is_refused_with_the_nearest():

@@ -1,0 +1,135 @@
+"""`leco reproduce`: all trainings behind a table of the paper."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leco.cli.grid import seeds_of, train
+from leco.cli.run import pairs
+from leco.cli.terminal import print_table
+from leco.errors import LecoError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leco.experiments.cost import Cost
+    from leco.experiments.experiment import Experiment
+    from leco.paper.trainings import Training
+
+
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="table-2, or another one of `leco paper`, or its name.", show_default=False
+        ),
+    ],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="BENCHMARK", help="One of the table's benchmarks; repeatable.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Such as 0-4, the default; 0 alone on Mapillary, as in the paper.", show_default=False),
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    size: Annotated[int | None, typer.Option(help="Samples per period, instead of each benchmark's own.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
+    ] = "local",
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="As in `leco grid`: by default one stage a GPU, or one a core.", show_default=False),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes of each stage that read files ahead.")] = 0,
+    data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
+    runs: Annotated[
+        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
+    ] = "runs",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what is done, and estimate the rest from a few steps.")
+    ] = False,
+) -> None:
+    """Train every cell of a table of the paper, at its budget; existing stages are reused.
+
+    `leco report` then prints the table beside the paper's. It can be interrupted at any time.
+    """
+    from leco.experiments.grid import Graph, engine_of
+    from leco.paper import table as find
+    from leco.paper.trainings import trainings
+
+    found = find(table.removeprefix("table-"))
+    run_all = engine_of(engine)
+    wanted = _only(trainings(found.name), only or [])
+    cells = [
+        _experiment(training, seed, budget, size, pairs(settings or []))
+        for training in wanted
+        for seed in (seeds_of(seeds) if seeds else range(training.runs))
+    ]
+    graph = Graph.of(cells, data)
+    missing = graph.missing(runs)
+    typer.echo(f"{found.place}: {found.caption}")
+    done = len(graph.stages) - len(missing)
+    typer.echo(f"{len(cells):,} experiments: {len(graph.stages):,} stages, {done:,} done, {len(missing):,} to train")
+    if dry_run:
+        from leco.experiments.cost import costs
+
+        _print_costs(costs(graph, missing, data, device), device)
+    elif missing:
+        train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
+
+
+def _only(found: "list[Training]", benchmarks: "Sequence[str]") -> "list[Training]":
+    known = {training.benchmark for training in found}
+    for name in benchmarks:
+        if name not in known:
+            raise LecoError(f"--only {name}: is not a benchmark of this table{nearest(name, known)}")
+    return [training for training in found if not benchmarks or training.benchmark in benchmarks]
+
+
+def _experiment(
+    training: "Training", seed: int, budget: str | None, size: int | None, settings: dict[str, str]
+) -> "Experiment":
+    from leco.experiments.experiment import experiment
+
+    cell = {"method": training.method, "strategy": training.strategy, "annotation": training.annotation, "seed": seed}
+    return experiment(training.benchmark, {**cell, "budget": budget, "size": size}, settings)
+
+
+def _print_costs(found: "list[Cost]", device: str) -> None:
+    from leco.devices import make_fabric
+
+    rows = [
+        [
+            cost.benchmark,
+            *(f"{number:,}" for number in (cost.stages, cost.stages - cost.missing, cost.missing, cost.steps)),
+            _hours(cost.seconds) if cost.missing else "-",
+        ]
+        for cost in found
+    ]
+    print_table(["benchmark", "stages", "done", "to train", "steps", "hours"], rows, right=(1, 2, 3, 4, 5))
+    if not any(cost.missing for cost in found):
+        return
+    used = make_fabric(device, "32-true").device.type
+    name = "GPU" if used == "cuda" else used.upper()
+    typer.echo(
+        f"{_hours(sum(cost.seconds for cost in found))} hours of one {name} like this one, one stage after the other, "
+        "from a few measured steps"
+    )
+    stored, running = sum(cost.stored for cost in found), max(cost.running for cost in found)
+    typer.echo(f"disk: {_bytes(stored)} of weights, and up to {_bytes(running)} of checkpoints for each running stage")
+    where = "GPU memory" if used == "cuda" else "memory"
+    typer.echo(f"{where}: {_bytes(max(cost.memory for cost in found))} for the measured steps")
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{count / 2**20:,.0f} MB"

@@ -1,0 +1,135 @@
+"""`leco reproduce`: every table of the paper, on made-up data in the official layouts."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from tests.commands import assert_refused, leco
+from tests.pages import ROOT, blocks
+from tests.trees import made_up_cifar, made_up_inat, made_up_vistas, taxa, write_annotation
+
+from leco import LecoError
+from leco.data.benchmarks import cifar
+from leco.experiments import cost
+from leco.experiments.timing import Pace
+from leco.paper import TABLES, cells
+from leco.paper.trainings import trainings
+
+PAGE = ROOT / "docs" / "how-to" / "reproducing.md"
+COMMANDS = [line for block in blocks(PAGE) for line in block.commands if line.startswith("leco reproduce")]
+RANDOM = "training.network.weights=random"  # nothing is downloaded
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CIFAR-100, Semi-iNat and Mapillary Vistas, made up."""
+    root = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cifar, "_MD5", made_up_cifar(root))
+        made_up_inat(root / "semi-inat-2021", {"l_train": 1, "u_train_in": 1, "val": 1})
+        write_annotation(root / "semi-inat-2021", taxa())
+        made_up_vistas(root / "mapillary-vistas", images=80)
+        yield root
+
+
+def test_every_table_of_results_has_a_command_in_the_documentation():
+    numbers = {str(table.number) for table in TABLES.values() if table.number}
+    assert {re.search(r"table-(\d+)", line)[1] for line in COMMANDS} == numbers
+    plain = [line for line in COMMANDS if re.fullmatch(r"leco reproduce table-\d+ --data DIR", line)]
+    assert len(plain) == len(numbers) == 11
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_dry_run_of_each_command_counts_stages_and_estimates_their_cost(command, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(cost, "measure", lambda *_: Pace(step=0.01, scored=0.001))
+    called = command.replace("DIR", str(data)).split()[1:]
+    result = leco(*called, "--size", 40, "--set", RANDOM, "--seeds", "0", "--dry-run", "--device", "cpu", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    number = re.search(r"table-(\d+)", command)[1]
+    assert result.stdout.startswith(f"Table {number}: ")
+    count, done, missing = map(int, re.search(r"(\d+) stages, (\d+) done, (\d+) to train", result.stdout).groups())
+    assert count == missing > done == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    shown = {words[0]: words for words in lines if words and re.fullmatch(r"[a-z0-9]+-(4tp-)?leco[-.0-9k]*", words[0])}
+    benchmarks = (
+        {cell.benchmark for cell in cells(number)} if "--only" not in command else {called[called.index("--only") + 1]}
+    )
+    assert set(shown) == benchmarks
+    assert sum(int(line[1]) for line in shown.values()) == count
+    assert "hours of one CPU like this one" in result.stdout
+    assert re.search(r"disk: [\d.]+ [MG]B of weights, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
+    assert re.search(r"memory: [\d.]+ [MG]B for the measured steps", result.stdout)
+    assert not (tmp_path / "runs").exists()
+
+
+class Here:
+    """An executor in this process, which knows the sums of made-up files."""
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., None], *arguments: object) -> "Future[None]":
+        done: Future[None] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except LecoError as error:
+            done.set_exception(error)
+        return done
+
+
+def test_a_table_is_trained_resumed_and_reported(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("leco.experiments.grid._workers", lambda *_: Here())
+    small = ["--set", "training.network.backbone=wrn-10-1", "--set", "training.batches.steps=2"]
+    small += ["--set", "training.batches.evaluate_every=2", "--set", "training.optimiser.learning_rate=0.1"]
+    small += ["--only", "cifar-leco-10k", "--set", "training.batches.size=8", "--size", "40", "--seeds", "0"]
+    call = ["reproduce", "table-2", *small, "--data", data, "--jobs", 1, "--device", "cpu"]
+    estimated = leco(*call, "--dry-run", cwd=tmp_path)
+    assert "9 experiments: 10 stages, 0 done, 10 to train" in estimated.stdout, estimated.stderr
+    trained = leco(*call, cwd=tmp_path)
+    assert "10 trainings in" in trained.stdout, trained.stderr
+    again = leco(*call, "--dry-run", cwd=tmp_path)
+    assert "10 stages, 10 done, 0 to train" in again.stdout
+    report = leco("report", "runs", "--output", "report.md", cwd=tmp_path)
+    assert report.returncode == 0, report.stderr
+    assert "65.83" in (tmp_path / "report.md").read_text()  # the paper's figure, beside ours
+
+
+def test_mapillary_is_trained_once_and_the_others_with_five_seeds():
+    runs = {training.benchmark: training.runs for training in trainings("table-9".removeprefix("table-"))}
+    assert {name: count for name, count in runs.items() if "mapillary" in name} == {
+        **{"mapillary-leco-2.5k": 1, "mapillary-leco-9k": 1}
+    }
+    assert {count for name, count in runs.items() if "mapillary" not in name} == {5}
+
+
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.number])
+def test_the_trainings_of_a_table_fill_its_cells_and_no_others(name):
+    wanted = {(t.benchmark, t.method, t.strategy, t.annotation) for t in trainings(name)}
+    later = [cell for cell in cells(name) if cell.period]
+    assert wanted == {(cell.benchmark, cell.method, cell.strategy, cell.annotation) for cell in later}
+    assert {cell.benchmark for cell in cells(name)} == {training[0] for training in wanted}  # TP0 is part of them
+
+
+def test_figures_in_the_text_are_no_table():
+    with pytest.raises(LecoError, match="quotes results of the tables"):
+        trainings("text")
+
+
+BAD = {
+    "no table of results": (["table-7"], "'7' is not a table of results in the paper"),
+    "no benchmark of it": (["table-5", "--only", "inat-leco"], "--only inat-leco: is not a benchmark of this table"),
+    "no engine": (["table-2", "--engine", "rai"], "'rai' is not an engine"),
+    "no seeds": (["table-2", "--seeds", "x"], "'x' is not a seed"),
+    "no data": (["table-2", "--data", "nowhere"], "does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_call_is_refused(case, tmp_path):
+    arguments, message = BAD[case]
+    assert_refused(["reproduce", *arguments], message, tmp_path)
