@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Strategy = Literal["finetune", "freeze", "scratch", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-Budget = Literal["paper", "small"]
+Budget = Literal["paper", "small", "features"]
 DEFAULT_BUDGET: Budget = "paper"
 Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
 WEIGHTS = ("random", "pretrained", "download")  # or a file
@@ -65,7 +65,8 @@ class NetworkSettings(Part):
     """The network, and the weights it starts from."""
 
     backbone: str = "wrn-28-2"
-    """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors."""
+    """Name of a backbone: `wrn-DEPTH-WIDTH`, any timm model, or `linear`, `roots` and `mlp` for feature vectors.
+    `NAME+mlp` and `NAME+roots` put the latter on top of the features of a timm model."""
 
     weights: Annotated[str, BeforeValidator(_as_text)] = "random"
     """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine
@@ -76,7 +77,8 @@ class NetworkSettings(Part):
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
 
     embed: bool = False
-    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored."""
+    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored. Of
+    `NAME+mlp`, the hidden layer is trained, too."""
 
     frozen_norm: bool = False
     """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
@@ -189,6 +191,10 @@ class ViewSettings(Part):
     size: Annotated[int, Field(ge=0, le=2_048)] = 0
     """Side of random crops in pixels; 0 is that of the images. Smaller crops are faster, and objects in them appear as
     large as in whole images, since a crop is enlarged."""
+
+    resize: Annotated[int, Field(ge=0, le=2_048)] = 0
+    """Side in pixels that images are scaled to after all other views; 0 leaves them as they are. Pretrained networks see
+    more in small images that are enlarged."""
 
 
 class LossSettings(Part):

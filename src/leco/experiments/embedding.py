@@ -45,6 +45,7 @@ from leco.text import duration
 
 BATCH = 64
 _MEASURED = 2_000  # features, for their mean length
+_HELD = 2**28  # numbers, a gigabyte
 _THREADS = 4  # that decode ahead of the network
 _HASHED_AT_ONCE = 256  # files; a request to stop waits for them
 
@@ -92,6 +93,14 @@ class Embedded:
     def read(self, indices: Tensor) -> Tensor:
         """Return the features of some samples."""
         return self.shards.read(self.rows[indices])
+
+    def held(self) -> "Embedded":
+        """Return the same features in memory, unless they are many: steps read them in random order."""
+        used = self.rows >= 0
+        if int(used.sum()) * self.shards.width > _HELD:
+            return self
+        rows = torch.where(used, used.cumsum(0) - 1, -1)
+        return Embedded(Shards(as_keys([]), (self.shards.read(self.rows[used]),)), rows)
 
 
 def embed(
@@ -183,6 +192,17 @@ def embedded(
         data=derived(periods.data),
         source=f"{periods.source}, embedded with {embedder.key}",
     )
+
+
+def held(periods: Periods) -> Periods:
+    """Return embedded periods with their features in memory, unless they are many."""
+
+    def in_memory(samples: Samples) -> Samples:
+        column = samples.inputs
+        return replace(samples, inputs=column.held()) if isinstance(column, Embedded) else samples
+
+    pool = in_memory(periods.pool)
+    return replace(periods, pool=pool, test=pool if periods.test is periods.pool else in_memory(periods.test))
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,11 +396,15 @@ def _weights_digest(network: nn.Module) -> str:
 
 def _describe_view(periods: Periods) -> str:
     """How a sample becomes an input: modality, size, evaluation view and normalisation."""
-    view = periods.views.evaluate
-    options = ""
-    if isinstance(view, partial):
-        options, view = f"({view.keywords})", view.func
     mean, std = periods.modality.statistics(periods.normalise)
     size = " x ".join(map(str, periods.raw_shape))
-    name = f"{view.__module__}.{getattr(view, '__qualname__', type(view).__qualname__)}{options}"
-    return f"{periods.modality.name}, {size}, {name}, mean {list(mean)}, std {list(std)}"
+    view = _describe(periods.views.evaluate)
+    return f"{periods.modality.name}, {size}, {view}, mean {list(mean)}, std {list(std)}"
+
+
+def _describe(view: View) -> str:
+    """Name of a view, with its options, which may be views, too."""
+    if isinstance(view, partial):
+        options = {name: _describe(value) if callable(value) else value for name, value in view.keywords.items()}
+        return f"{_describe(view.func)}({options})"
+    return f"{view.__module__}.{getattr(view, '__qualname__', type(view).__qualname__)}"

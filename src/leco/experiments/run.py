@@ -24,7 +24,7 @@ from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedding import Embedder, Scaled, embedded
+from leco.experiments.embedding import Embedder, Scaled, embedded, held
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
@@ -34,6 +34,7 @@ from leco.methods.terms import terms
 from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
+from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
 from leco.progress import rate_bar
@@ -45,6 +46,8 @@ from leco.training.loop import Job, Report, Training
 from leco.training.priors import class_counts
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
+_KEPT = 2  # embedded periods, in memory
+_EMBEDDED: dict[tuple[Periods, Path, str, str], Periods] = {}
 Watch = Callable[[Stage, Report], object]
 Finish = Callable[[AnyNetwork], AnyNetwork]
 
@@ -134,13 +137,21 @@ def _train_stage(
 
 
 def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> Periods:
-    """Return the samples of a stage as features of its backbone, computed now or found in the store."""
+    """Return the samples of a stage as features of its backbone, computed now or found in the store.
+
+    The last ones are kept in memory, for further stages of the same periods.
+    """
     assert isinstance(store, Store)  # features are kept in files
-    network = stage.training.network
-    backbone = build_backbone(network.backbone, periods.shape, starting_weights(stage)).eval()
-    with rate_bar("embedding", "images", shown=machine.shown) as tick:
-        seen = embedded(periods, Embedder.of(backbone, network.backbone, periods), store, machine, tick=tick)
-    return replace(seen, normalise=Scaled.of(seen))
+    weights, name = starting_weights(stage), trunk_of(stage.training.network.backbone)
+    key = (periods, store.features, name, stage.weights)
+    if key not in _EMBEDDED:
+        backbone = build_backbone(name, periods.shape, weights).eval()
+        with rate_bar("embedding", "images", shown=machine.shown) as tick:
+            seen = held(embedded(periods, Embedder.of(backbone, name, periods), store, machine, tick=tick))
+        _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
+        for oldest in list(_EMBEDDED)[:-_KEPT]:
+            del _EMBEDDED[oldest]
+    return _EMBEDDED[key]
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
@@ -378,7 +389,8 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
     if stage.on_features and not periods.modality.embeds:  # the samples are features already
-        return periods.modality.network("linear", periods.shape, versions)
+        top = top_of(stage.training.network.backbone) or "linear"
+        return periods.modality.network(top, periods.shape, versions)
     return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
 
 

@@ -261,6 +261,8 @@ def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, 
     periods = data.periods(procedure.seed, procedure.training.network, tested=tested)
     if not tested:
         periods = periods.without_test()
+    if side := procedure.training.views.resize:
+        periods = periods.resized(side)
     if bundle is None:
         return periods
     for problem in misfits(bundle, periods.ontology, inputs_of(procedure, periods)):

@@ -1,6 +1,6 @@
 """Sets of views, by name: weak, strong and evaluation view."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 from torch import Tensor
@@ -19,6 +19,15 @@ class ViewSet:
     weak: View
     strong: View
     evaluate: View
+
+    def resized(self, side: int) -> "ViewSet":
+        """Return the same views, with images scaled to a side afterwards."""
+        return ViewSet(*(partial(resized, view=getattr(self, field.name), side=side) for field in fields(self)))
+
+
+def resized(images: Tensor, draws: Draws, view: View, side: int) -> Tensor:
+    """Scale the middle square of a view to a side."""
+    return centre_crop_resize(view(images, draws), resize=side, size=side)
 
 
 def image_views(side: int) -> ViewSet:
