@@ -193,8 +193,8 @@ class ViewSettings(Part):
     large as in whole images, since a crop is enlarged."""
 
     resize: Annotated[int, Field(ge=0, le=2_048)] = 0
-    """Side in pixels that images are scaled to after all other views; 0 leaves them as they are. Pretrained networks see
-    more in small images that are enlarged."""
+    """Side in pixels that images are scaled to after all other views; 0 leaves them as they are. Pretrained networks
+    see more in small images that are enlarged."""
 
 
 class LossSettings(Part):

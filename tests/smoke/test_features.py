@@ -99,7 +99,12 @@ def test_a_sample_of_cells_runs_on_features_that_are_computed_once(root, setting
 def _used(root: Path) -> int:
     """Number of different images that the two seeds train, validate and test on."""
     benchmark = load("cifar-leco-1k", root, size=200)
-    parts = [part for seed in (0, 1) for period in benchmark.split(seed).periods for part in (period.train, period.validation)]
+    parts = [
+        part
+        for seed in (0, 1)
+        for period in benchmark.split(seed).periods
+        for part in (period.train, period.validation)
+    ]
     trained = benchmark.pool.inputs.read(torch.cat(parts).unique())
     tested = benchmark.test.inputs.read(torch.arange(len(benchmark.test)))
     return len({image.numpy().tobytes() for image in torch.cat([trained, tested])})

@@ -18,7 +18,7 @@ from leco.errors import LecoError, nearest
 from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
 from leco.experiments.remote import Remote, is_url, local_path
-from leco.experiments.run import run_stage
+from leco.experiments.run import embed_stage, run_stage
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
@@ -106,10 +106,13 @@ class Progress:
 def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: str = "auto") -> Iterator[Progress]:
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
-    A stage that fails stops only the stages that depend on it.
+    A stage that fails stops only the stages that depend on it. Features are computed before, on all cores, so that no
+    two processes embed the same images.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
+    if not is_url(runs):
+        embed_first(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, shown=True))
     one = partial(train_one, device=device, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
@@ -132,6 +135,17 @@ def run_locally(graph: Graph, root: Path, runs: str | Path, jobs: int, device: s
                     suspects.discard(tasks[task])
                     progress.finish(tasks.pop(task), None if problem is None else str(problem))
                     yield progress
+
+
+def embed_first(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
+    """Compute the features of all samples that some stages train and test on."""
+    done: set[tuple[str, str, str]] = set()
+    for name in names:
+        stage = graph.stages[name]
+        key = (stage.material, stage.training.network.backbone, stage.weights)
+        if stage.on_features and key not in done:
+            done.add(key)
+            embed_stage(stage, shared_periods(graph.needed_by[name], root), store, machine)
 
 
 def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:

@@ -64,11 +64,8 @@ class Comparison:
         """
         if self.spread is None or not self.share:
             return None
-        if kind == "better":
-            found = 2 * self._tail(abs(self.gain))
-        else:
-            found = self._tail(abs(MARGIN - abs(self.gain)))
-        return min(1.0, found / self.share)
+        tails = {"better": 2 * self._tail(abs(self.gain)), "similar": self._tail(abs(MARGIN - abs(self.gain)))}
+        return min(1.0, tails[kind] / self.share)
 
     def favours(self, kind: Kind = "better") -> Verdict:
         """Return what a p-value that is small enough decides."""
@@ -134,8 +131,8 @@ def decide(tested: Sequence[tuple[Comparison, Kind]]) -> list[tuple[float | None
     """Return the p-value and the verdict of each of several conclusions, corrected for their number (Holm).
 
     >>> strong, weak = Comparison(3.0, 0.5, 5, 0.8), Comparison(0.5, 0.4, 5, 0.8)
-    >>> [verdict for _, verdict in decide([(weak, "better")])], [verdict for _, verdict in decide([(weak, "better")] * 5)]
-    (['undecided'], ['undecided', 'undecided', 'undecided', 'undecided', 'undecided'])
+    >>> [verdict for _, verdict in decide([(weak, "better")] * 2)]
+    ['undecided', 'undecided']
     >>> [verdict for _, verdict in decide([(strong, "better"), (strong, "similar")])]
     ['confirmed', 'contradicted']
     """

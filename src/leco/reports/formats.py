@@ -18,10 +18,11 @@ LEGEND = (
 )
 TESTED = (
     "Gain in points, mean ± standard deviation of the differences, paired by seed; two-sided t-tests (similar: within "
-    f"{MARGIN:g} point, two one-sided tests). Gains with several kinds of pseudo-labels are averaged first. p-values are "
-    f"corrected for the number of conclusions (Holm): that any of them is decided wrongly has a chance of {100 * LEVEL:g} % "
-    f"at most, also if seeds were added after a look at the results, since tests are made with {SEEDS}, {2 * SEEDS}, "
-    f"{4 * SEEDS} … seeds and share that chance. Intervals are of one conclusion, at {100 * (1 - LEVEL):g} % over its tests"
+    f"{MARGIN:g} point, two one-sided tests). Gains with several kinds of pseudo-labels are averaged first. p-values "
+    "are corrected for the number of conclusions (Holm): that any of them is decided wrongly has a chance of "
+    f"{100 * LEVEL:g} % at most, also if seeds were added after a look at the results, since tests are made with "
+    f"{SEEDS}, {2 * SEEDS}, {4 * SEEDS} … seeds and share that chance. Intervals are of one conclusion, at "
+    f"{100 * (1 - LEVEL):g} % over its tests"
 )
 MOST_PROBLEMS = 100  # that a report lists
 

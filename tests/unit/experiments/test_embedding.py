@@ -599,9 +599,7 @@ def settings_of(weights: Path, backbone: str) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("backbone", [TUNED, f"{TUNED}+mlp", f"{TUNED}+roots"])
 def test_the_model_predicts_from_images_what_was_scored_on_features(tmp_path, weights, backbone):
     data = leco.Dataset.from_manifest(write_digits(tmp_path) / "labels.csv", tmp_path / "ontology.yaml", image_size=8)
-    trained = leco.train(
-        data, method="lpl", store=tmp_path / "runs", progress=False, **settings_of(weights, backbone)
-    )
+    trained = leco.train(data, method="lpl", store=tmp_path / "runs", progress=False, **settings_of(weights, backbone))
     stored = trained.scores["test"]["v2"]
     assert trained.description.side == 32
     assert trained.evaluate(
@@ -636,8 +634,10 @@ def test_strategies_differ_in_what_they_do_with_the_hidden_layer(tmp_path, weigh
 
 @pytest.mark.parametrize(
     ("backbone", "message"),
-    [("linear+mlp", "'linear.mlp' is not a backbone; put mlp or roots on a backbone of images"),
-     (f"{TUNED}+resnet18", "put mlp or roots on a backbone of images")],
+    [
+        ("linear+mlp", "'linear.mlp' is not a backbone; put mlp or roots on a backbone of images"),
+        (f"{TUNED}+resnet18", "put mlp or roots on a backbone of images"),
+    ],
 )
 def test_only_mlp_and_roots_go_on_top_of_a_backbone_of_images(backbone, message):
     with pytest.raises(LecoError, match=message):
@@ -646,9 +646,10 @@ def test_only_mlp_and_roots_go_on_top_of_a_backbone_of_images(backbone, message)
 
 def test_images_alone_are_resized(tmp_path):
     vectors = leco.Dataset.from_arrays(
-        torch.rand(40, 4), ["a", "b"] * 20, ["v1"] * 40, ontology=Ontology.from_dict(
-            {"name": "two", "versions": [{"name": "v1", "classes": ["a", "b"]}]}
-        )
+        torch.rand(40, 4),
+        ["a", "b"] * 20,
+        ["v1"] * 40,
+        ontology=Ontology.from_dict({"name": "two", "versions": [{"name": "v1", "classes": ["a", "b"]}]}),
     )
     with pytest.raises(LecoError, match=r"training\.views\.resize: is for classification of images, not features"):
         leco.train(vectors, views={"resize": 32}, store=tmp_path, progress=False)

@@ -1,12 +1,24 @@
 """Statistics over seeds: paired tests, corrected for their number and for seeds that were added."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
-from leco.reports.comparison import LEVEL, MARGIN, Comparison, Scores, average, compare, decide, gap_closed, holm, last_test
+from leco.reports.comparison import (
+    LEVEL,
+    MARGIN,
+    Comparison,
+    Scores,
+    average,
+    compare,
+    decide,
+    gap_closed,
+    holm,
+    last_test,
+)
 
 OURS = Scores(dict(enumerate([51.0, 53.0, 52.0, 55.0, 51.5])))
 THEIRS = Scores(dict(enumerate([50.0, 51.0, 52.5, 54.0, 50.5])) | {9: 99.0})
@@ -72,7 +84,7 @@ def test_seeds_beyond_the_last_test_wait_for_the_next():
 def test_all_tests_together_spend_the_level():
     shares = [last_test(5 * 2**doubled)[1] for doubled in range(12)]
     assert sum(shares) == pytest.approx(1, abs=1e-6)
-    assert all(later < sooner for sooner, later in zip(shares, shares[1:], strict=False))
+    assert all(later < sooner for sooner, later in pairwise(shares))
     assert last_test(8, planned=8) == (8, FIRST)
 
 
@@ -82,7 +94,9 @@ def test_adding_seeds_until_something_is_decided_errs_no_more_often_than_stated(
     for row in draws:
         looks = (compare(scores(row[:count]), zeros(count)) for count in (5, 10, 20, 40))
         wrong += any((look.p() or 1.0) < LEVEL for look in looks)
-    naive = np.mean([any(ttest_1samp(row[:count], 0).pvalue < LEVEL for count in (5, 10, 20, 40)) for row in draws[:1_000]])
+    naive = np.mean(
+        [any(ttest_1samp(row[:count], 0).pvalue < LEVEL for count in (5, 10, 20, 40)) for row in draws[:1_000]]
+    )
     error = math.sqrt(LEVEL * (1 - LEVEL) / len(draws))
     assert wrong / len(draws) < LEVEL + 3 * error
     assert naive > 2 * LEVEL  # which is what the shares are for
