@@ -10,6 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
+import leco
 from leco.data.benchmarks import cifar, load, recipe
 from leco.data.benchmarks.cifar_4tp import KINGDOMS
 from leco.experiments.experiment import Experiment, experiment
@@ -135,3 +136,20 @@ def test_the_budget_freezes_a_pretrained_backbone(name):
     assert found["network"]["embed"]
     assert found["network"]["weights"] == "pretrained"
     assert found["views"]["resize"] > 32
+
+
+def test_a_model_of_enlarged_images_is_evaluated_on_enlarged_images(root, settings, tmp_path):
+    given = {name.removeprefix("training."): value for name, value in settings.items()}
+    model = leco.train(
+        leco.benchmark("cifar-leco-1k", root, size=200),
+        method="lpl",
+        budget="features",
+        network={"backbone": given["network.backbone"], "weights": given["network.weights"]},
+        batches={"steps": 6, "size": 32, "evaluate_every": 3},
+        views={"resize": 40},
+        store=tmp_path / "runs",
+        progress=False,
+    )
+    again = model.evaluate(leco.benchmark("cifar-leco-1k", root, size=200))
+    for version in ("superclasses", "classes"):
+        assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
