@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/conclusions.py cifar-4tp-leco cub-4tp-leco --data DIR -o PAGE.md
 
 All 39 methods with finetune, and cross-entropy with every strategy and annotation strategy. The command can be stopped
-at any time; the same one continues. The page is written after each benchmark, from what is in the store.
+at any time; the same one continues. The page is written after each seed, from what is in the store.
 """
 
 import argparse
@@ -20,11 +20,29 @@ from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.grid import Graph, cores, run_locally
 from leco.io import write_text
 from leco.methods.method import ALL_METHODS
+from leco.paper.formats import as_markdown
 from leco.reports.formats import to_markdown
 from leco.reports.report import make_report
 from leco.reports.stored import read_store
 
 STRATEGIES = ("finetune", "freeze", "scratch")
+PAPER = ("baseline-4tp", "losses-4tp")
+INTRODUCTION = """\
+**The pretraining is not the paper's.** The paper trains networks on CIFAR-100 from random weights, and on iNaturalist
+from ImageNet's. Here the features are those of a small network that was trained on ImageNet, which shows many of
+CIFAR's classes and of CUB's birds, and that stays as it is; what is trained on top of them is a hidden layer of 512
+units and heads (CIFAR-100), or heads alone (CUB). So accuracies do not compare with the paper's, which stand beside
+ours; differences between methods do.
+
+With a hidden layer, FreezePrev (`freeze`) keeps that of the previous period, FinetunePrev (`finetune`) starts from it,
+and TrainScratch (`scratch`) from a random one, all on the same features. With heads alone, the three are one.
+
+Settings were chosen on validation of a seed that is not among these ([log](../log.md)), test images were read once, at
+the end of each training, and conclusions are tested together
+([decision 21](../../explanation/decisions/0021-tests-of-conclusions.md))."""
+FOUR_PERIODS = """\
+The levels are described [with the benchmarks](../../reference/benchmarks.md#benchmarks). The paper has four periods on
+iNaturalist alone (iNat-4TP); its tables are at the end of the page."""
 
 
 def main() -> None:
@@ -40,7 +58,7 @@ def main() -> None:
     for name in options.benchmarks:
         for seed in range(options.seeds):  # so that whole seeds are complete if the command is stopped
             train(list(cells(name, [seed])), options.data, options.runs, options.jobs)
-        write_text(options.output, page(options.benchmarks, options.runs))
+            write_text(options.output, page(options.benchmarks, options.runs, options.output.name))
 
 
 def budget_of(name: str) -> str:
@@ -74,12 +92,23 @@ def train(wanted: list[Experiment], root: Path, runs: Path, jobs: int) -> None:
             raise LecoError(f"{graph.stages[name]}: {problem}")
 
 
-def page(names: list[str], runs: Path) -> str:
-    """The report on the benchmarks, as Markdown."""
+def page(names: list[str], runs: Path, output: str) -> str:
+    """The page: what was done, the report on the benchmarks, and the paper's tables over four periods."""
     stored = read_store(runs)
     records = tuple(record for record in stored.records if record.benchmark in names)
-    report = make_report(replace(stored, records=records))
-    return to_markdown(replace(report, runs=Path(runs.name)))
+    report = replace(make_report(replace(stored, records=records)), runs=Path(runs.name))
+    several = any(len(recipe(name).classes) > 2 for name in names)
+    _, _, tables = to_markdown(report).partition("\n\n")
+    parts = [
+        "# The paper's conclusions on features of a pretrained backbone",
+        INTRODUCTION,
+        *([FOUR_PERIODS] if several else []),
+        "Written by",
+        f"```\n.venv/bin/python benchmarks/conclusions.py {' '.join(names)} --data DIR -o {output}\n```",
+        tables.rstrip(),
+        *(["## The paper, on iNat-4TP", *map(as_markdown, PAPER)] if several else []),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

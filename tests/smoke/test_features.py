@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from tests.stores import make_stages, write_store
 
 import leco
 from leco.data.benchmarks import cifar, load, recipe
@@ -153,3 +155,28 @@ def test_a_model_of_enlarged_images_is_evaluated_on_enlarged_images(root, settin
     again = model.evaluate(leco.benchmark("cifar-leco-1k", root, size=200))
     for version in ("superclasses", "classes"):
         assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
+
+
+CONCLUSIONS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "conclusions.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("cifar-leco-2k", 39 + 8), ("cifar-4tp-leco", 39 + 8), ("cub-4tp-leco", 41)]
+)
+def test_one_command_trains_every_cell_of_the_tables(name, count):
+    found = {(made.method, made.strategy, made.annotation) for made in CONCLUSIONS["cells"](name, [3])}
+    assert len(found) == count
+    assert ("lpl+fixmatch/cond", "finetune", "label-new") in found
+    assert ("ce", "freeze", "all-fine") in found or name.startswith("cub")
+
+
+def test_the_page_says_how_it_was_made_and_that_the_pretraining_differs(tmp_path):
+    runs = write_store(tmp_path / "runs", make_stages(range(5)))
+    write_store(runs, make_stages([0], benchmark="cub-leco"))
+    text = CONCLUSIONS["page"](["cifar-leco-1k"], runs, "page.md")
+    assert "**The pretraining is not the paper's.**" in text
+    assert "benchmarks/conclusions.py cifar-leco-1k --data DIR -o page.md" in text
+    assert "paper 33.53 ± 0.57" in text
+    assert "cub-leco" not in text
+    assert "iNat-4TP" not in text
+    assert "## The paper, on iNat-4TP" in CONCLUSIONS["page"](["cub-leco"], runs, "page.md")
