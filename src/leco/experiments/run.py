@@ -24,20 +24,18 @@ from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedding import Embedder, Scaled, embedded, held
+from leco.experiments.embedded import Scaled, on_stored_features
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
-from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
 from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
-from leco.progress import rate_bar
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
@@ -46,8 +44,6 @@ from leco.training.loop import Job, Report, Training
 from leco.training.priors import class_counts
 
 _PACKAGES = ("leco", "torch", "timm", "numpy")
-_KEPT = 2  # embedded periods, in memory
-_EMBEDDED: dict[tuple[Periods, Path, str, str], Periods] = {}
 Watch = Callable[[Stage, Report], object]
 Finish = Callable[[AnyNetwork], AnyNetwork]
 
@@ -137,21 +133,11 @@ def _train_stage(
 
 
 def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> Periods:
-    """Return the samples of a stage as features of its backbone, computed now or found in the store.
-
-    The last ones are kept in memory, for further stages of the same periods.
-    """
+    """Return the samples of a stage as features of its backbone, computed now or found in the store."""
     assert isinstance(store, Store)  # features are kept in files
-    weights, name = starting_weights(stage), trunk_of(stage.training.network.backbone)
-    key = (periods, store.features, name, stage.weights)
-    if key not in _EMBEDDED:
-        backbone = build_backbone(name, periods.shape, weights).eval()
-        with rate_bar("embedding", "images", shown=machine.shown) as tick:
-            seen = held(embedded(periods, Embedder.of(backbone, name, periods), store, machine, tick=tick))
-        _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
-        for oldest in list(_EMBEDDED)[:-_KEPT]:
-            del _EMBEDDED[oldest]
-    return _EMBEDDED[key]
+    weights = starting_weights(stage)
+    assert weights is not None
+    return on_stored_features(periods, trunk_of(stage.training.network.backbone), weights, store, machine)
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:

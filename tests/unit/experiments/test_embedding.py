@@ -31,7 +31,8 @@ from leco.data.images import middle_square
 from leco.data.samples import Files, InMemory, Samples
 from leco.data.views.sets import unchanged
 from leco.experiments import embedding
-from leco.experiments.embedding import Embedder, embed, embedded, held
+from leco.experiments.embedded import embedded, held
+from leco.experiments.embedding import Embedder, embed
 from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.run import run_stage
