@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Strategy = Literal["finetune", "freeze", "scratch", "random", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-Budget = Literal["paper", "small"]
+Budget = Literal["paper", "small", "features"]
 DEFAULT_BUDGET: Budget = "paper"
 Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
 WEIGHTS = ("random", "pretrained", "download")  # or a file
@@ -74,7 +74,7 @@ class NetworkSettings(Part):
 
     backbone: str = "wrn-28-2"
     """Name of a backbone: `wrn-DEPTH-WIDTH` (`wrn-28-2-released` as in the paper's code), any timm model, or `linear`,
-    `roots` and `mlp` for feature vectors."""
+    `roots` and `mlp` for feature vectors. `NAME+mlp` and `NAME+roots` put these on the features of a timm model."""
 
     weights: Annotated[str, BeforeValidator(_as_text)] = "random"
     """Weights that the backbone starts from. `random`; `pretrained`: the published ones, if they are on this machine
@@ -85,7 +85,8 @@ class NetworkSettings(Part):
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
 
     embed: bool = False
-    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored."""
+    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored. Of
+    `NAME+mlp`, the hidden layer is trained, too."""
 
     frozen_norm: bool = False
     """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
@@ -218,6 +219,10 @@ class ViewSettings(Part):
     whole: bool = False
     """Evaluate the whole middle square of an image of iNat, as the released code does; by default the centre of that
     square, seven eighths of its side."""
+
+    resize: Annotated[int, Field(ge=0, le=2_048)] = 0
+    """Side in pixels that images are scaled to after all other views; 0 leaves them as they are. Pretrained networks
+    see more in small images that are enlarged."""
 
 
 class LossSettings(Part):

@@ -85,6 +85,23 @@ def test_cifars_own_superclasses_are_those_of_the_ontology(cifar_root):
 
 
 @pytest.mark.data
+def test_cifar_has_four_levels(cifar_root):
+    benchmark = load("cifar-4tp-leco", cifar_root)
+    check(benchmark)
+    names = ["oak_tree", "mushroom", "boy", "whale", "crab", "rocket", "castle", "sea"]
+    groups = ["plants", "plants", "people", "mammals", "invertebrates", "vehicles", "structures", "scenes"]
+    assert benchmark.ontology.translate(names, "classes", "groups") == groups
+
+
+@pytest.mark.data
+def test_kinds_of_birds_lie_within_families(data_root):
+    ontology = load("cub-4tp-leco", data_root).ontology
+    found = ontology.translate(["014.Indigo_Bunting", "130.Tree_Sparrow", "118.House_Sparrow"], "species", "kind")
+    assert found[0] == "Bunting"
+    assert found[1] != found[2]  # of two families
+
+
+@pytest.mark.data
 def test_cifars_test_file_is_read_only_on_request(cifar_root, tmp_path):
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
@@ -115,7 +132,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["cub-leco", "cub-leco-2tp", "camvid-leco"])
+@pytest.mark.parametrize("name", ["cub-leco", "cub-leco-2tp", "cub-4tp-leco", "camvid-leco"])
 def test_the_small_real_benchmarks_load(data_root, name):
     check(load(name, data_root))
 

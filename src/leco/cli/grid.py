@@ -35,7 +35,7 @@ def grid(
     strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, random, lp-ft.")] = "finetune",
     annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
-    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    budget: Annotated[str | None, typer.Option(help="paper (default), small, or features.", show_default=False)] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[str | None, typer.Option(help="As in `leco run`: tree or soft.", show_default=False)] = None,
     head_start: Annotated[

@@ -47,7 +47,10 @@ def run(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="paper (default), or small: scaled down for two CPU cores.", show_default=False),
+        typer.Option(
+            help="paper (default); small: scaled down for two CPU cores; features: on a frozen backbone.",
+            show_default=False,
+        ),
     ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[

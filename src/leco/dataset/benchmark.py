@@ -1,6 +1,7 @@
 """The paper's benchmarks, and small ones, as datasets."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from leco.data import UNTESTED
 from leco.data.benchmarks import load
 from leco.data.benchmarks import recipe as find_recipe
 from leco.data.benchmarks.benchmark import Benchmark, Kind
-from leco.data.samples import Samples
+from leco.data.samples import Column, Samples
+from leco.data.views.images import centre_crop_resize
 from leco.dataset.dataset import Counts, Dataset
 from leco.dataset.periods import Periods, SplitAssignment, contents, digest
 from leco.errors import LecoError
@@ -23,6 +25,20 @@ from leco.settings import NetworkSettings
 
 if TYPE_CHECKING:
     from leco.dataset.check import Checked
+
+
+@dataclass(frozen=True, eq=False)
+class _Enlarged:
+    """A column of square images, enlarged as they are read."""
+
+    images: Column
+    side: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, indices: Tensor) -> Tensor:
+        return centre_crop_resize(self.images.read(indices), resize=self.side, size=self.side)
 
 
 class BenchmarkDataset(Dataset):
@@ -93,7 +109,11 @@ class BenchmarkDataset(Dataset):
         """The test samples: which others a model has learnt from depends on its seed."""
         if split != "test":
             raise LecoError(f"{self.name}: models are evaluated on the test split of a benchmark, not on {split}")
-        return self.benchmark.test, torch.arange(len(self.benchmark.test))
+        test = self.benchmark.test
+        own = test.inputs.read(torch.tensor([0])).shape[-1]
+        if side is not None and not self.modality.has_masks and own < side:  # the model enlarges images
+            test = replace(test, inputs=_Enlarged(test.inputs, side))
+        return test, torch.arange(len(test))
 
     def check(self) -> "Checked":
         """Whether the data are complete, which reading them finds out."""

@@ -147,6 +147,14 @@ class Periods:
         """Return the periods for a training that starts from a model, with its normalisation."""
         return replace(self, normalise=normalise, start=start)
 
+    def resized(self, side: int) -> "Periods":
+        """Return the periods with images scaled to a side, after all other views."""
+        if self.modality.has_masks or len(self.raw_shape) != 3:
+            raise LecoError(
+                f"training.views.resize: is for classification of images, not {self.modality.name}; set it to 0"
+            )
+        return replace(self, views=self.views.resized(side))
+
     def without_test(self) -> "Periods":
         """Return the periods without test samples; stages trained on them have no test scores."""
         nothing = torch.zeros(0, dtype=torch.int64)

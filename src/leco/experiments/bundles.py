@@ -19,6 +19,7 @@ from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
 from leco.model.description import DESCRIPTION, Description, Metrics, Trial, read_description
 from leco.models.backbones import build_backbone
+from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork
 from leco.models.weights import find_weights
 from leco.ontology.files import load
@@ -44,7 +45,7 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
         model=stage.training.network.backbone,
         heads=network.versions,
         shape=tuple(periods.shape),
-        **modality.bundled(shape, stage.training.segmentation),
+        **modality.bundled(max(shape, periods.shape, key=max), stage.training.segmentation),
         mean=tuple(mean),
         std=tuple(std),
         versions=tuple(version.name for version in ontology.versions),
@@ -102,11 +103,15 @@ def _with_backbone(heads: dict[str, Tensor], description: Description, result: d
             f"{description.model}: the weights on this machine are not those that the heads were trained on; "
             "install them, or delete the stage to train it again"
         )
-    backbone = build_backbone(description.model, description.shape, found).state_dict()
-    scale = {True: result["feature_scale"], False: 1.0}
-    return {f"backbone.{name}": tensor for name, tensor in backbone.items()} | {
-        name: tensor * scale[name.endswith(".weight")] for name, tensor in heads.items()
-    }
+    backbone = build_backbone(trunk_of(description.model), description.shape, found).state_dict()
+    stacked = bool(top_of(description.model))
+    hidden = any(name.startswith("backbone.") for name in heads)
+    whole = {f"backbone.{'trunk.' * stacked}{name}": tensor for name, tensor in backbone.items()}
+    for name, tensor in heads.items():
+        takes_features = name.endswith(".weight") and (name.startswith("backbone.") or not hidden)
+        place = name.replace("backbone.", "backbone.top.", 1) if name.startswith("backbone.") else name
+        whole[place] = tensor * result["feature_scale"] if takes_features else tensor
+    return whole
 
 
 def bundle_place(runs: Path, stage: Stage, method: str = "") -> Path:

@@ -14,10 +14,9 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
@@ -25,9 +24,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from leco.data import UNTESTED
 from leco.data.batches import without_traceback
-from leco.data.periods import Annotation
 from leco.data.rng import Draws
 from leco.data.samples import Column, Files, InMemory, Samples
 from leco.data.views.images import View
@@ -38,13 +35,13 @@ from leco.experiments.machine import Machine, Stopped
 from leco.experiments.shards import Keys, Shards, Writer, as_keys
 from leco.experiments.store import Store
 from leco.io import write_text
-from leco.modalities import MODALITIES, Normalise
+from leco.modalities import Normalise
 from leco.progress import Tick
-from leco.settings import NetworkSettings
 from leco.text import duration
 
 BATCH = 64
 _MEASURED = 2_000  # features, for their mean length
+_HELD = 2**28  # numbers, a gigabyte
 _THREADS = 4  # that decode ahead of the network
 _HASHED_AT_ONCE = 256  # files; a request to stop waits for them
 
@@ -97,6 +94,14 @@ class Embedded:
             raise LecoError(f"{self.folder}: is damaged: features are NaN or infinite; delete the folder")
         return found
 
+    def held(self) -> "Embedded":
+        """Return the same features in memory, unless they are many: steps read them in random order."""
+        used = self.rows >= 0
+        if int(used.sum()) * self.shards.width > _HELD:
+            return self
+        rows = torch.where(used, used.cumsum(0) - 1, -1)
+        return Embedded(Shards(as_keys([]), (self.shards.read(self.rows[used]),)), rows)
+
 
 def embed(
     samples: Samples,
@@ -144,68 +149,6 @@ def embed(
     rows = torch.full((len(samples),), -1)
     rows[indices] = found
     return Embedded(folder, stored, rows)
-
-
-def embedded(
-    periods: Periods,
-    embedder: Embedder,
-    store: Store,
-    machine: Machine,
-    *,
-    tick: Tick = lambda done, total: None,
-) -> Periods:
-    """Return the same periods with features as inputs, of all samples that are trained, validated or tested on."""
-    used = [
-        part.indices
-        for period in range(len(periods.versions))
-        for annotation in get_args(Annotation)
-        for annotated in [periods.annotated(period, annotation)]
-        for part in (annotated.newest, *annotated.history, annotated.validation)
-    ]
-    tested = torch.cat([periods.tested(period) for period in range(len(periods.versions))])
-    shared = periods.test is periods.pool
-    on_features = partial(embed, embedder=embedder, store=store, machine=machine, tick=tick)
-    column = on_features(periods.pool, torch.cat([*used, tested] if shared else used))
-    pool = test = replace(periods.pool, inputs=column)
-    if not shared and len(tested):
-        test = replace(periods.test, inputs=on_features(periods.test, tested))
-    modality, first = MODALITIES["features"], periods.annotated(0, "label-new").newest.indices
-
-    def derived(fingerprint: str) -> str:
-        suffix = UNTESTED if fingerprint.endswith(UNTESTED) else ""
-        return fingerprint and _short(f"{fingerprint} {embedder.fingerprint}") + suffix
-
-    return replace(
-        periods,
-        modality=modality,
-        pool=pool,
-        test=test,
-        views=modality.views(pool, first),
-        normalise=modality.normaliser(pool, first, NetworkSettings()),
-        fingerprint=derived(periods.fingerprint),
-        learned=derived(periods.learned),
-        data=derived(periods.data),
-        source=f"{periods.source}, embedded with {embedder.key}",
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """Multiply features by a constant, so that they have a mean length of ten: linear heads absorb it."""
-
-    factor: float
-
-    @classmethod
-    def of(cls, periods: Periods) -> "Scaled":
-        """Measure the features that the last period is trained and validated on."""
-        last = periods.annotated(len(periods.versions) - 1, "label-new")
-        used = torch.cat([part.indices for part in (last.newest, *last.history, last.validation)]).unique()  # type: ignore[no-untyped-call]
-        lengths = torch.linalg.vector_norm(periods.pool.inputs.read(used[:_MEASURED]), dim=1)
-        return cls(10 / max(float(lengths.mean()), 1e-6))
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Scale features (n, d)."""
-        return features * self.factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,11 +327,15 @@ def _weights_digest(network: nn.Module) -> str:
 
 def _describe_view(periods: Periods) -> str:
     """How a sample becomes an input: modality, size, evaluation view and normalisation."""
-    view = periods.views.evaluate
-    options = ""
-    if isinstance(view, partial):
-        options, view = f"({view.keywords})", view.func
     mean, std = periods.modality.statistics(periods.normalise)
     size = " x ".join(map(str, periods.raw_shape))
-    name = f"{view.__module__}.{getattr(view, '__qualname__', type(view).__qualname__)}{options}"
-    return f"{periods.modality.name}, {size}, {name}, mean {list(mean)}, std {list(std)}"
+    view = _describe(periods.views.evaluate)
+    return f"{periods.modality.name}, {size}, {view}, mean {list(mean)}, std {list(std)}"
+
+
+def _describe(view: View) -> str:
+    """Name of a view, with its options, which may be views, too."""
+    if isinstance(view, partial):
+        options = {name: _describe(value) if callable(value) else value for name, value in view.keywords.items()}
+        return f"{_describe(view.func)}({options})"
+    return f"{view.__module__}.{getattr(view, '__qualname__', type(view).__qualname__)}"

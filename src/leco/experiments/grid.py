@@ -19,7 +19,7 @@ from leco.errors import LecoError, nearest
 from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
 from leco.experiments.remote import Remote, is_url, local_path
-from leco.experiments.run import run_stage
+from leco.experiments.run import embed_stage, run_stage
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
@@ -113,12 +113,15 @@ def run_locally(
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
     By default there is one process a GPU, or one a core if none is used. Each has `workers` that read files ahead. A
-    stage that fails stops only the stages that depend on it.
+    stage that fails stops only the stages that depend on it. Features are computed before, on all cores, so that no two
+    processes embed the same images.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     cards = gpus(device)
     jobs = jobs or len(cards) or cores()
+    if not is_url(runs):
+        embed_first(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
     one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
@@ -141,6 +144,17 @@ def run_locally(
                     suspects.discard(tasks[task])
                     progress.finish(tasks.pop(task), None if problem is None else str(problem))
                     yield progress
+
+
+def embed_first(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
+    """Compute the features of all samples that some stages train and test on."""
+    done: set[tuple[str, str, str]] = set()
+    for name in names:
+        stage = graph.stages[name]
+        key = (stage.material, stage.training.network.backbone, stage.weights)
+        if stage.on_features and key not in done:
+            done.add(key)
+            embed_stage(stage, shared_periods(graph.needed_by[name], root), store, machine)
 
 
 def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
@@ -228,7 +242,7 @@ def shared_periods(experiment: Experiment, root: Path) -> Periods:
     """Return the periods of an experiment, read once for all experiments that share them."""
     given = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
     network = experiment.training.network.reset("norm_momentum", "precision")
-    training = Settings(network=network)
+    training = Settings(network=network).change(views={"resize": experiment.training.views.resize})
     return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root)
 
 

@@ -24,7 +24,7 @@ from leco.devices import keep_memory, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedding import Embedder, Scaled, embedded
+from leco.experiments.embedded import Scaled, on_stored_features
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.masking import masks
 from leco.experiments.stages import Stage, choose
@@ -32,12 +32,11 @@ from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
-from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
+from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
-from leco.progress import rate_bar
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
@@ -140,11 +139,9 @@ def _train_stage(
 def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machine) -> Periods:
     """Return the samples of a stage as features of its backbone, computed now or found in the store."""
     assert isinstance(store, Store)  # features are kept in files
-    network = stage.training.network
-    backbone = build_backbone(network.backbone, periods.shape, starting_weights(stage)).eval()
-    with rate_bar("embedding", "images", shown=machine.shown) as tick:
-        seen = embedded(periods, Embedder.of(backbone, network.backbone, periods), store, machine, tick=tick)
-    return replace(seen, normalise=Scaled.of(seen))
+    weights = starting_weights(stage)
+    assert weights is not None
+    return on_stored_features(periods, trunk_of(stage.training.network.backbone), weights, store, machine)
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
@@ -382,7 +379,8 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
     if stage.on_features and not periods.modality.embeds:  # the samples are features already
-        return periods.modality.network("linear", periods.shape, versions)
+        top = top_of(stage.training.network.backbone) or "linear"
+        return periods.modality.network(top, periods.shape, versions)
     return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
 
 

@@ -17,6 +17,7 @@ from leco.errors import LecoError
 from leco.experiments.experiment import AUTO, AUTO_METHOD, DEFAULT_METHOD, Procedure
 from leco.experiments.store import AnyStore
 from leco.methods.method import Method
+from leco.models.names import trunk_of
 from leco.models.weights import find_weights
 from leco.settings import NetworkSettings, Settings, Strategy
 
@@ -263,7 +264,7 @@ def _plan_heads(procedure: Procedure, periods: Periods, period: int, digest: str
     """Plan linear heads on features, of the new labels alone and with old ones; all other settings do not matter."""
     network = procedure.training.network
     place = {
-        **{"backbone": network.backbone, "weights": network.weights, "precision": network.precision},
+        **{"backbone": trunk_of(network.backbone), "weights": network.weights, "precision": network.precision},
         "embed": bool(digest),
     }
     settings = Settings().change(network=place, batches={"steps": 1, "evaluate_every": 1}, average={"decay": 0.0})

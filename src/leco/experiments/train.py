@@ -85,7 +85,7 @@ def train(
         annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
         time: For `auto`: a duration of the whole training, such as `30m`, for which the number of steps is chosen.
-        budget: `paper`, or `small` for two CPU cores; for benchmarks.
+        budget: `paper`, `small` for two CPU cores, or `features` on a frozen backbone; for benchmarks.
         start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
         optimiser: Settings of the optimiser.
@@ -287,6 +287,8 @@ def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, 
     periods = data.periods(procedure.seed, procedure.training.network, tested=tested)
     if not tested:
         periods = periods.without_test()
+    if side := procedure.training.views.resize:
+        periods = periods.resized(side)
     if bundle is None:
         return periods
     for problem in misfits(bundle, periods.ontology, inputs_of(procedure, periods)):

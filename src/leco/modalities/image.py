@@ -19,6 +19,7 @@ from leco.errors import LecoError, first_line
 from leco.methods.method import Method
 from leco.modalities.modality import Modality, Normalise, register_modality
 from leco.models.backbones import build_backbone, check_backbone
+from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork, Network
 from leco.models.timm_models import input_config, is_timm, pretrained_config
 from leco.models.weights import Weights, default_weights, local_weights
@@ -122,7 +123,8 @@ class Images(Modality):
         """Random crops and flips if `settings` ask for them; only FixMatch, whose views must differ, distorts them."""
         if not settings.crop:
             return views
-        return crop_views(settings.crop, settings.size, distorted=method.pseudo == "fixmatch")
+        cropped = crop_views(settings.crop, settings.size, distorted=method.pseudo == "fixmatch")
+        return cropped.resized(settings.resize) if settings.resize else cropped
 
     def check_crops(self, network: AnyNetwork, shape: Sequence[int], size: int) -> None:
         """Refuse random crops of a size that the network cannot take."""
@@ -170,7 +172,7 @@ def fine_tuning_steps(samples: int, gpu: bool) -> int:
 
 def expected_statistics(network: NetworkSettings) -> tuple[Tensor, Tensor]:
     """Return the mean and standard deviation of each channel that pretrained weights expect."""
-    expected = input_config(network.backbone, fetch=network.weights == "download")
+    expected = input_config(trunk_of(network.backbone), fetch=network.weights == "download")
     return torch.tensor(expected.mean), torch.tensor(expected.std)
 
 
@@ -179,15 +181,15 @@ def fine_tuned(backbone: str | None, weights: str | None) -> str | None:
     if weights == "random":
         return None
     if (found := local_weights(backbone) if backbone else default_weights()) is not None:
-        return found.backbone
+        return backbone if backbone and top_of(backbone) else found.backbone
     named = backbone or _RANDOM
-    return named if weights is not None and is_timm(named) else None
+    return named if weights is not None and is_timm(trunk_of(named)) else None
 
 
 def _crop_size(backbone: str, side: int) -> int:
     """Side of training crops, about 0.7 of the images' side; the full side for backbones that take one size only."""
     with suppress(LecoError):  # reported when the backbone is built
-        if not pretrained_config(backbone).fixed_input_size:
+        if not pretrained_config(trunk_of(backbone)).fixed_input_size:
             return max(32, round(side / 1.4 / 32) * 32)
     return 0
 

@@ -1,4 +1,7 @@
-"""Backbones by name: `wrn-28-2` (or `-released`), any timm model, or `linear`, `roots` and `mlp` for vectors."""
+"""Backbones by name: `wrn-28-2` (or `-released`), any timm model, or `linear`, `roots` and `mlp` for vectors.
+
+The latter can also be put on top of a backbone of images: `resnet50+mlp`.
+"""
 
 import logging
 import math
@@ -15,6 +18,7 @@ from torch import Tensor, nn
 
 from leco.devices import place
 from leco.errors import LecoError, first_line, nearest
+from leco.models.names import top_of, trunk_of
 from leco.models.timm_models import check_memory, first_convolutions, input_config, is_timm, timm_options
 from leco.models.weights import Weights
 from leco.models.wide_resnet import WideResNet
@@ -22,6 +26,7 @@ from leco.models.wide_resnet import WideResNet
 _WRN = re.compile(r"wrn-([0-9]{1,3})-([0-9]{1,3})(-released)?")
 HEAD_ALONE = ("linear", "roots")  # nothing else is trained
 _VECTORS = (*HEAD_ALONE, "mlp")
+_TOPS = ("mlp", "roots")
 _OTHERS = ("wrn-28-2", *_VECTORS)  # names that are not timm's
 _HIDDEN = 512
 
@@ -44,6 +49,20 @@ class Features(nn.Module):
         return hidden
 
 
+class Stacked(nn.Module):
+    """A backbone of images, and what is trained on its features."""
+
+    def __init__(self, trunk: nn.Module, top: str) -> None:
+        super().__init__()
+        self.trunk, self.top = trunk, Features(top, int(trunk.num_features))  # type: ignore[arg-type]
+        self.num_features = self.top.num_features
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, c, h, w) -> (n, num_features)."""
+        hidden: Tensor = self.top(self.trunk(inputs))
+        return hidden
+
+
 class Roots(nn.Module):
     """Signed square root of every number, scaled so that each vector keeps its length.
 
@@ -63,6 +82,8 @@ def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = No
     convolution is summed over colours.
     """
     check_backbone(name)
+    if top := top_of(name):
+        return Stacked(build_backbone(trunk_of(name), shape, weights), top)
     if weights is not None:
         weights.check_backbone(name)
     if name in _VECTORS:
@@ -75,6 +96,10 @@ def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = No
 
 def check_backbone(name: str) -> None:
     """Refuse a name that is not a backbone, whatever the inputs."""
+    if top := top_of(name):
+        if top not in _TOPS or trunk_of(name) in _VECTORS:
+            raise LecoError(f"{name!r} is not a backbone; put {' or '.join(_TOPS)} on a backbone of images")
+        name = trunk_of(name)
     if name not in _VECTORS and not _WRN.fullmatch(name):
         check_known(name, _OTHERS)
 

@@ -16,6 +16,11 @@ def layer_numbers(backbone: nn.Module) -> dict[str, int]:
     >>> layer_numbers(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2, bias=False)))
     {'0.weight': 0, '0.bias': 0, '2.weight': 1}
     """
+    trunk = getattr(backbone, "trunk", None)
+    if isinstance(trunk, nn.Module):  # what is on top of it is the last layer
+        numbers = {f"trunk.{name}": number for name, number in layer_numbers(trunk).items()}
+        last = 1 + max(numbers.values(), default=-1)
+        return {name: numbers.get(name, last) for name, _ in backbone.named_parameters()}
     if hasattr(backbone, "group_matcher"):
         from timm.models import group_parameters
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from leco.errors import LecoError, and_more, first_line, nearest
 from leco.io import as_path
+from leco.models.names import trunk_of
 from leco.models.timm_models import (
     HUB,
     empty_model,
@@ -136,6 +137,7 @@ def find_weights(backbone: str, wanted: str, *, place: str = "training.network.w
     """
     if wanted == "random":
         return None
+    backbone = trunk_of(backbone)
     if not is_timm(backbone):
         remedy = "set it to random, or choose a timm model, such as resnet50"
         raise LecoError(f"{place}: {wanted}, but {backbone} has no pretrained weights; {remedy}")
@@ -171,6 +173,7 @@ def describe_start(backbone: str, wanted: str) -> str:
 
 def local_weights(backbone: str) -> Weights | None:
     """Published weights of a backbone that are on this machine: of an installed package, or in timm's cache."""
+    backbone = trunk_of(backbone)
     return _packaged(backbone) or _cached(backbone)
 
 

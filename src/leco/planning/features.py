@@ -29,6 +29,7 @@ from leco.experiments.stages import Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.models.backbones import build_backbone, check_backbone
 from leco.models.dense.trunks import resize
+from leco.models.names import trunk_of
 from leco.models.weights import find_weights
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -95,7 +96,9 @@ def find_extractor(
         found = Extractor("pixels", PIXELS, network)
     elif periods.modality.name == "classification":
         check_backbone(backbone)
-        found = _pretrained(NetworkSettings(backbone=backbone, weights="download"), periods, place="--backbone")
+        found = _pretrained(
+            NetworkSettings(backbone=trunk_of(backbone), weights="download"), periods, place="--backbone"
+        )
     else:
         raise LecoError(
             f"--backbone: {backbone!r} is for classification of images; leave it out, or pass --backbone {PIXELS}"

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable
 
 from leco.errors import and_more
-from leco.reports.comparison import LEVEL, MARGIN
+from leco.reports.comparison import LEVEL, MARGIN, SEEDS
 from leco.reports.plans import PlannedClass
 from leco.reports.report import Entry, Finding, Part, Report, Table, entry
 from leco.text import GAP, escape_markdown, interval, markdown_table, percent, plural
@@ -17,9 +17,12 @@ LEGEND = (
     f"{GAP}: not trained"
 )
 TESTED = (
-    "Gain in points, mean ± standard deviation of the differences, paired by seed; two-sided t-test at "
-    f"{100 * LEVEL:g} % (similar: within {MARGIN:g} point, two one-sided tests). Gains with several kinds of "
-    f"pseudo-labels are averaged first. One in {1 / LEVEL:.0f} tests shows a difference where there is none"
+    "Gain in points, mean ± standard deviation of the differences, paired by seed; two-sided t-tests (similar: within "
+    f"{MARGIN:g} point, two one-sided tests). Gains with several kinds of pseudo-labels are averaged first. p-values "
+    "are corrected for the number of conclusions (Holm): that any of them is decided wrongly has a chance of "
+    f"{100 * LEVEL:g} % at most, also if seeds were added after a look at the results, since tests are made with "
+    f"{SEEDS}, {2 * SEEDS}, {4 * SEEDS} … seeds and share that chance. Intervals are of one conclusion, at "
+    f"{100 * (1 - LEVEL):g} % over its tests"
 )
 MOST_PROBLEMS = 100  # that a report lists
 
@@ -60,6 +63,19 @@ def paper_gain_text(finding: Finding) -> str:
     return "" if finding.paper_gain is None else f"{finding.paper_gain:+.1f}"
 
 
+def interval_text(finding: Finding) -> str:
+    """The interval of the gain, if there are enough seeds."""
+    found = finding.comparison.interval
+    return "" if found is None else f"{found[0]:+.1f} to {found[1]:+.1f}"
+
+
+def p_text(finding: Finding) -> str:
+    """The corrected p-value, if there are enough seeds."""
+    if finding.p is None:
+        return ""
+    return f"{finding.p:.3f}" if finding.p >= 0.001 else "< 0.001"
+
+
 def to_markdown(report: Report) -> str:
     """Tables, conclusions and plans as Markdown; figures are in the HTML page only."""
     lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {escape(str(report.runs))}.", ""]
@@ -80,13 +96,16 @@ def to_markdown(report: Report) -> str:
                 [
                     escape(f.claim.text),
                     str(f.comparison),
+                    interval_text(f),
                     str(f.comparison.count),
+                    p_text(f),
                     paper_gain_text(f),
                     f"**{f.verdict}**",
                 ]
                 for f in part.findings
             ]
-            lines += markdown_table(["the paper concludes", "gain", "n", "paper's gain", "here"], 1, rows)
+            headings = ["the paper concludes", "gain", "95 % interval", "n", "p", "paper's gain", "here"]
+            lines += markdown_table(headings, 1, rows)
             lines += ["", f"{TESTED}.", ""]
     for plan in report.plans:
         lines += [
@@ -137,9 +156,11 @@ def to_latex(report: Report) -> str:
         for table in part.tables:
             lines += _tex_table(part, table)
         if part.findings:
-            lines += ["\\begin{tabular}{lrrrl}", "\\toprule", "conclusion & gain & n & paper & here \\\\", "\\midrule"]
+            headings = "conclusion & gain & 95\\,\\% interval & n & p & paper & here \\\\"
+            lines += ["\\begin{tabular}{lrrrrrl}", "\\toprule", headings, "\\midrule"]
             for f in part.findings:
-                numbers = [escape_latex(str(f.comparison)), str(f.comparison.count), paper_gain_text(f)]
+                texts = [str(f.comparison), interval_text(f), str(f.comparison.count), p_text(f), paper_gain_text(f)]
+                numbers = [escape_latex(text).replace("<", "$<$") for text in texts]
                 lines.append(" & ".join([escape_latex(f.claim.text), *numbers, f.verdict]) + " \\\\")
             lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"

@@ -29,7 +29,9 @@ from leco.reports.formats import (
     LEGEND,
     TESTED,
     counts_text,
+    interval_text,
     notes_on,
+    p_text,
     paper_gain_text,
     problems_text,
     score_text,
@@ -84,6 +86,7 @@ def to_html(report: Report) -> str:
     )
     environment.globals.update(score_text=score_text, counts_text=counts_text, notes_on=notes_on, plural=plural)
     environment.globals.update(percent=percent, interval=interval, paper_gain_text=paper_gain_text)
+    environment.globals.update(interval_text=interval_text, p_text=p_text)
     environment.globals.update(legend=LEGEND, tested=TESTED, marks=_MARKS, problems=problems_text(report))
     shown = [(part, _extras(part, report.runs)) for part in report.parts]
     plans = [(plan, _cost_curve(plan)) for plan in report.plans]

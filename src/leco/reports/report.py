@@ -9,7 +9,7 @@ from leco.data import UNTESTED
 from leco.paper import FIRST, TABLES, Cell, Key, cells, value_of
 from leco.paper.claims import CLAIMS, Claim
 from leco.paper.layout import Grid, Row, arrange
-from leco.reports.comparison import Comparison, Scores, Verdict, average, compare, gap_closed
+from leco.reports.comparison import Comparison, Kind, Scores, Verdict, average, compare, decide, gap_closed
 from leco.reports.plans import PlanPart, read_plans
 from leco.reports.sections import Section, sections
 from leco.reports.settings import describe_budget
@@ -72,6 +72,7 @@ class Finding:
     claim: Claim
     comparison: Comparison
     verdict: Verdict
+    p: float | None  # corrected for the number of conclusions; None if there are too few seeds
     pairs: int  # of cells that were compared
     paper_gain: float | None  # None unless the paper has all of these cells
 
@@ -244,11 +245,17 @@ def _mark_best(entries: Iterable[Entry]) -> list[Entry]:
 
 def findings(section: Section) -> list[Finding]:
     """The paper's claims, tested in the newest period; those for which nothing was trained are left out."""
-    found = (_test(claim, section) for claim in CLAIMS)
-    return [finding for finding in found if finding is not None]
+    compared = [(claim, found) for claim in CLAIMS if (found := _compare(claim, section)) is not None]
+    kinds: list[Kind] = ["similar" if claim.kind == "similar" else "better" for claim, _ in compared]
+    decided = decide([(comparison, kind) for (_, (comparison, *_)), kind in zip(compared, kinds, strict=True)])
+    return [
+        Finding(claim, comparison, verdict, p, pairs, paper_gain)
+        for (claim, (comparison, pairs, paper_gain)), (p, verdict) in zip(compared, decided, strict=True)
+    ]
 
 
-def _test(claim: Claim, section: Section) -> Finding | None:
+def _compare(claim: Claim, section: Section) -> tuple[Comparison, int, float | None] | None:
+    """Compare the cells of a claim: the result, the number of pairs that were trained, and the paper's gain."""
     pairs = [tuple(key._replace(period=section.last) for key in pair) for pair in claim.pairs]
     trained = []
     for better, worse in pairs:
@@ -258,10 +265,9 @@ def _test(claim: Claim, section: Section) -> Finding | None:
     if not trained or (claim.kind == "better than the mean" and len(trained) < len(pairs)):
         return None
     result = compare(average([ours for _, _, ours, _ in trained]), average([theirs for _, _, _, theirs in trained]))
-    verdict = result.similar if claim.kind == "similar" else result.better
     gains = [_paper_gain(section.benchmark, better, worse) for better, worse, _, _ in trained]
     known = [gain for gain in gains if gain is not None]
-    return Finding(claim, result, verdict, len(trained), sum(known) / len(known) if len(known) == len(gains) else None)
+    return result, len(trained), sum(known) / len(known) if len(known) == len(gains) else None
 
 
 def _paper_gain(benchmark: str, better: Key, worse: Key) -> float | None:

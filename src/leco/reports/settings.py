@@ -13,6 +13,7 @@ _RATES = ("optimiser.learning_rate", "optimiser.finetune_learning_rate", "optimi
 _BUDGETS = {
     "paper": "the paper's",
     "small": "small: fewer steps or a smaller network than the paper's",
+    "features": "features: a hidden layer and heads on stored features of a pretrained backbone, which the paper lacks",
     "other": "neither the paper's nor small: see settings",
     "demo": "a demonstration; the paper has no such benchmark",
     "": "own data",

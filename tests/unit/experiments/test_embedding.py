@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -24,19 +25,21 @@ from tests.stores import make_stages, write_store
 from torch import Tensor, nn
 
 import leco
-from leco import LecoError
+from leco import LecoError, Ontology
 from leco.data.benchmarks import digits
 from leco.data.images import middle_square
 from leco.data.samples import Files, InMemory, Samples
 from leco.data.views.sets import unchanged
 from leco.experiments import embedding
-from leco.experiments.embedding import Embedder, embed, embedded
+from leco.experiments.embedded import embedded, held
+from leco.experiments.embedding import Embedder, embed
 from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.run import run_stage
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of
+from leco.models.backbones import check_backbone
 
 SIDE, DIMENSIONS = 8, 5
 
@@ -585,3 +588,108 @@ def test_benchmarks_have_a_test_set_of_its_own(tmp_path):
     torch.testing.assert_close(found.test.inputs.read(ids), expected.detach())
     trained = found.annotated(1, "all-fine").newest.indices
     assert found.pool.inputs.read(trained).any(dim=1).all()
+
+
+def test_features_that_are_held_in_memory_are_the_same(tmp_path):
+    images = periods_of(experiment(str(write_digits(tmp_path) / "experiment.yaml"), {}, {}), tmp_path)
+    stored = embedded(images, Embedder.of(Backbone(), "toy", images), Store(tmp_path / "runs"), Machine("cpu"))
+    kept = held(stored)
+    assert kept.test is kept.pool
+    ids = torch.tensor([7, 2, 259, 7])
+    assert torch.equal(kept.pool.inputs.read(ids), stored.pool.inputs.read(ids))
+    for path in (tmp_path / "runs" / "features").rglob("*.safetensors"):
+        path.write_bytes(b"")  # nothing is read any more
+    assert kept.pool.inputs.read(ids).any(dim=1).all()
+
+
+def test_what_was_not_embedded_stays_zero_in_memory(bench, tmp_path):
+    samples = lazily(write_images(tmp_path / "photos", range(9)))
+    column = embed(samples, torch.tensor([7, 2]), embedder_of(Backbone()), bench.store, Machine("cpu")).held()
+    assert column.read(torch.arange(9)).any(dim=1).nonzero().flatten().tolist() == [2, 7]
+
+
+def test_the_view_is_described_by_names_and_options_alone(tmp_path):
+    images = periods_of(experiment("digits-leco", {"size": 40}, {}), Path()).resized(16)
+    found = Embedder.of(Backbone(), "toy", images)
+    assert "sets.resized({'view': 'leco.data.views.sets.unchanged', 'side': 16})" in found.view
+    assert "0x" not in found.view
+    assert found.fingerprint != Embedder.of(Backbone(), "toy", images.resized(8)).fingerprint
+
+
+# A hidden layer on stored features
+
+TUNED = "test_efficientnet"  # the smallest of timm's models for tests
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    network = timm.create_model(TUNED, pretrained=False)
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, tmp_path / "w.safetensors")
+    return tmp_path / "w.safetensors"
+
+
+def settings_of(weights: Path, backbone: str) -> dict[str, dict[str, object]]:
+    return {
+        "network": {"backbone": backbone, "weights": str(weights), "embed": True},
+        "batches": {"steps": 12, "size": 16, "evaluate_every": 6},
+        "views": {"resize": 32},
+    }
+
+
+@pytest.mark.parametrize("backbone", [TUNED, f"{TUNED}+mlp", f"{TUNED}+roots"])
+def test_the_model_predicts_from_images_what_was_scored_on_features(tmp_path, weights, backbone):
+    data = leco.Dataset.from_manifest(write_digits(tmp_path) / "labels.csv", tmp_path / "ontology.yaml", image_size=8)
+    trained = leco.train(data, method="lpl", store=tmp_path / "runs", progress=False, **settings_of(weights, backbone))
+    stored = trained.scores["test"]["v2"]
+    assert trained.description.side == 32
+    assert trained.evaluate(
+        leco.Dataset.from_manifest(tmp_path / "labels.csv", tmp_path / "ontology.yaml", image_size=32)
+    )["v2"].macc == pytest.approx(stored.macc, abs=0.05)  # Pillow scales images to 32 pixels, and rounds otherwise
+
+
+def test_strategies_differ_in_what_they_do_with_the_hidden_layer(tmp_path, weights):
+    data = leco.Dataset.from_manifest(write_digits(tmp_path) / "labels.csv", tmp_path / "ontology.yaml", image_size=8)
+    layers, first = {}, None
+    for strategy in ("finetune", "freeze", "scratch"):
+        wanted = experiment(
+            str(tmp_path / "experiment.yaml"),
+            {"strategy": strategy, "method": "ce", "training": settings_of(weights, f"{TUNED}+mlp")},
+            {},
+        )
+        periods, store = periods_of(wanted, tmp_path), Store(tmp_path / "runs")
+        stages = plan(wanted, periods).stages
+        for stage in stages:
+            run_stage(stage, periods, store, Machine("cpu"))
+        name = "backbone.layers.0.weight"
+        first = load_file(store.weights(stages[0].fingerprint))[name]
+        layers[strategy] = load_file(store.weights(stages[-1].fingerprint))[name]
+    assert data.is_benchmark is False
+    assert first is not None
+    assert torch.equal(layers["freeze"], first)
+    assert not torch.equal(layers["finetune"], first)
+    # Fine-tuning stays close to where it started; another start does not.
+    distance = {name: float((layer - first).norm()) for name, layer in layers.items()}
+    assert distance["finetune"] < 0.5 * distance["scratch"]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ("linear+mlp", "'linear.mlp' is not a backbone; put mlp or roots on a backbone of images"),
+        (f"{TUNED}+resnet18", "put mlp or roots on a backbone of images"),
+    ],
+)
+def test_only_mlp_and_roots_go_on_top_of_a_backbone_of_images(backbone, message):
+    with pytest.raises(LecoError, match=message):
+        check_backbone(backbone)
+
+
+def test_images_alone_are_resized(tmp_path):
+    vectors = leco.Dataset.from_arrays(
+        torch.rand(40, 4),
+        ["a", "b"] * 20,
+        ["v1"] * 40,
+        ontology=Ontology.from_dict({"name": "two", "versions": [{"name": "v1", "classes": ["a", "b"]}]}),
+    )
+    with pytest.raises(LecoError, match=r"training\.views\.resize: is for classification of images, not features"):
+        leco.train(vectors, views={"resize": 32}, store=tmp_path, progress=False)

@@ -13,7 +13,9 @@ def small() -> nn.Module:
     return timm.create_model("test_efficientnet", num_classes=0)
 
 
-@pytest.mark.parametrize("name", ["test_efficientnet", "test_vit", "test_convnext", "resnet18", "wrn-10-1"])
+@pytest.mark.parametrize(
+    "name", ["test_efficientnet", "test_vit", "test_convnext", "resnet18", "wrn-10-1", "test_vit+mlp"]
+)
 def test_every_parameter_belongs_to_a_layer_and_layers_are_counted_from_the_input_without_gaps(name):
     side = 160 if "vit" in name else 32
     backbone = build_backbone(name, (3, side, side))
@@ -67,3 +69,10 @@ def test_layers_without_weights_are_kept_only_if_all_are():
     assert list(norms(plain, 0.5, all_of_them=False)) == []
     assert list(norms(plain, 0.5, all_of_them=True)) == [plain[1]]
     assert torch.equal(plain[1].running_mean, torch.zeros(2))
+
+
+def test_what_is_on_top_of_a_backbone_is_its_last_layer():
+    numbers = layer_numbers(build_backbone("test_efficientnet+mlp", (3, 32, 32)))
+    below = layer_numbers(build_backbone("test_efficientnet", (3, 32, 32)))
+    assert {name: numbers[f"trunk.{name}"] for name in below} == below
+    assert numbers["top.layers.0.weight"] == max(below.values()) + 1

@@ -1,6 +1,6 @@
 """Sets of views, by name: weak, strong and evaluation view."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from torch import Tensor
@@ -27,6 +27,16 @@ class ViewSet:
         """Return the views without cutout, or with whole images in evaluation, if `settings` ask for that."""
         strong = self.strong if settings.cutout else self.uncut or self.strong
         return replace(self, strong=strong, evaluate=self.whole or self.evaluate if settings.whole else self.evaluate)
+
+    def resized(self, side: int) -> "ViewSet":
+        """Return the same views, with images scaled to a side afterwards."""
+        views = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ViewSet(**{name: view and partial(resized, view=view, side=side) for name, view in views.items()})
+
+
+def resized(images: Tensor, draws: Draws, view: View, side: int) -> Tensor:
+    """Scale the middle square of a view to a side."""
+    return centre_crop_resize(view(images, draws), resize=side, size=side)
 
 
 def image_views(side: int) -> ViewSet:

@@ -1,0 +1,120 @@
+"""Periods whose inputs are features of a frozen backbone, for stages that train on them."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from leco.data import UNTESTED
+from leco.data.periods import Annotation
+from leco.data.samples import Samples
+from leco.dataset import Periods
+from leco.experiments.embedding import Embedded, Embedder, embed
+from leco.experiments.machine import Machine
+from leco.experiments.store import Store
+from leco.modalities import MODALITIES
+from leco.models.backbones import build_backbone
+from leco.models.weights import Weights
+from leco.progress import Tick, rate_bar
+from leco.settings import NetworkSettings
+
+_MEASURED = 2_000  # features, for their mean length
+_KEPT = 2  # embedded periods, in memory
+_EMBEDDED: dict[tuple[Periods, Path, str, str], Periods] = {}
+
+
+def on_stored_features(periods: Periods, backbone: str, weights: Weights, store: Store, machine: Machine) -> Periods:
+    """Return the periods as features of a pretrained backbone, scaled, computed now or found in the store.
+
+    The last ones are kept in memory, for further stages of the same periods.
+    """
+    key = (periods, store.features, backbone, weights.digest)
+    if key not in _EMBEDDED:
+        network = build_backbone(backbone, periods.shape, weights).eval()
+        with rate_bar("embedding", "images", shown=machine.shown) as tick:
+            seen = held(embedded(periods, Embedder.of(network, backbone, periods), store, machine, tick=tick))
+        _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
+        for oldest in list(_EMBEDDED)[:-_KEPT]:
+            del _EMBEDDED[oldest]
+    return _EMBEDDED[key]
+
+
+def embedded(
+    periods: Periods,
+    embedder: Embedder,
+    store: Store,
+    machine: Machine,
+    *,
+    tick: Tick = lambda done, total: None,
+) -> Periods:
+    """Return the same periods with features as inputs, of all samples that are trained, validated or tested on."""
+    used = [
+        part.indices
+        for period in range(len(periods.versions))
+        for annotation in get_args(Annotation)
+        for annotated in [periods.annotated(period, annotation)]
+        for part in (annotated.newest, *annotated.history, annotated.validation)
+    ]
+    tested = torch.cat([periods.tested(period) for period in range(len(periods.versions))])
+    shared = periods.test is periods.pool
+    on_features = partial(embed, embedder=embedder, store=store, machine=machine, tick=tick)
+    column = on_features(periods.pool, torch.cat([*used, tested] if shared else used))
+    pool = test = replace(periods.pool, inputs=column)
+    if not shared and len(tested):
+        test = replace(periods.test, inputs=on_features(periods.test, tested))
+    modality, first = MODALITIES["features"], periods.annotated(0, "label-new").newest.indices
+
+    def derived(fingerprint: str) -> str:
+        suffix = UNTESTED if fingerprint.endswith(UNTESTED) else ""
+        return fingerprint and _digest(f"{fingerprint} {embedder.fingerprint}") + suffix
+
+    return replace(
+        periods,
+        modality=modality,
+        pool=pool,
+        test=test,
+        views=modality.views(pool, first),
+        normalise=modality.normaliser(pool, first, NetworkSettings()),
+        fingerprint=derived(periods.fingerprint),
+        learned=derived(periods.learned),
+        data=derived(periods.data),
+        source=f"{periods.source}, embedded with {embedder.key}",
+    )
+
+
+def held(periods: Periods) -> Periods:
+    """Return embedded periods with their features in memory, unless they are many."""
+
+    def in_memory(samples: Samples) -> Samples:
+        column = samples.inputs
+        return replace(samples, inputs=column.held()) if isinstance(column, Embedded) else samples
+
+    pool = in_memory(periods.pool)
+    return replace(periods, pool=pool, test=pool if periods.test is periods.pool else in_memory(periods.test))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Multiply features by a constant, so that they have a mean length of ten: linear heads absorb it."""
+
+    factor: float
+
+    @classmethod
+    def of(cls, periods: Periods) -> "Scaled":
+        """Measure the features that the last period is trained and validated on."""
+        last = periods.annotated(len(periods.versions) - 1, "label-new")
+        used = torch.cat([part.indices for part in (last.newest, *last.history, last.validation)]).unique()  # type: ignore[no-untyped-call]
+        lengths = torch.linalg.vector_norm(periods.pool.inputs.read(used[:_MEASURED]), dim=1)
+        return cls(10 / max(float(lengths.mean()), 1e-6))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Scale features (n, d)."""
+        return features * self.factor
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
