@@ -100,7 +100,8 @@ class Embedded:
         if int(used.sum()) * self.shards.width > _HELD:
             return self
         rows = torch.where(used, used.cumsum(0) - 1, -1)
-        return Embedded(Shards(as_keys([]), (self.shards.read(self.rows[used]),)), rows)
+        features = self.read(used.nonzero().squeeze(1))
+        return Embedded(self.folder, Shards(as_keys([]), (features,)), rows)
 
 
 def embed(
