@@ -50,7 +50,9 @@ def spell_type(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in inner)
     if origin in (Union, UnionType):
-        kinds = " or ".join(spell_type(kind) for kind in inner if kind is not NoneType)
+        every = [spell_type(kind) for kind in inner if kind is not NoneType]
+        # "number, or a list" says "number", too.
+        kinds = " or ".join(k for k in every if not any(other != k and other.startswith(k) for other in every))
         return f"{kinds}, or none" if NoneType in inner else kinds
     if origin is tuple and inner[1:] == (...,):
         return f"{spell_type(inner[0])}, or a list"
@@ -68,7 +70,8 @@ def bounds(metadata: Iterable[Any]) -> str:
     '≥\\xa00, <\\xa01'
     """
     found = [(sign, getattr(each, key)) for each in metadata for key, sign in _SIGNS.items() if hasattr(each, key)]
-    return ", ".join(f"{sign}\N{NO-BREAK SPACE}{_number(value)}" for sign, value in found if value < _HUGE)
+    shown = dict.fromkeys(f"{sign}\N{NO-BREAK SPACE}{_number(value)}" for sign, value in found if value < _HUGE)
+    return ", ".join(shown)
 
 
 def _inner_metadata(annotation: Any) -> list[Any]:
