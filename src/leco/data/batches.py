@@ -16,6 +16,7 @@ from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
+from leco.placement import send
 
 _Item = TypeVar("_Item")
 
@@ -50,7 +51,7 @@ def _permutation(order: Order, epoch: int) -> Tensor:
 class Batch:
     """Samples as stored; views are made on the model's device."""
 
-    ids: Tensor  # (n,) indices in the pool, which also seed the views
+    ids: Tensor  # (n,) indices in the pool, which also seed the views; always on the CPU
     inputs: Tensor  # (n, c, h, w) uint8, or (n, d) float
     rows: Tensor  # (n, ...) evidence row of each label
     labels: dict[str, Tensor]  # (n, ...) by version: the label, given or implied by a newer one; -1 if there is none
@@ -60,10 +61,10 @@ class Batch:
         return len(self.ids)
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the same samples on another device."""
-        labels = {version: known.to(device) for version, known in self.labels.items()}
-        sizes = None if self.sizes is None else self.sizes.to(device)
-        return Batch(self.ids.to(device), self.inputs.to(device), self.rows.to(device), labels, sizes)
+        """Return the same samples on another device, without waiting for it."""
+        labels = {version: send(known, device) for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else send(self.sizes, device)
+        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,15 +91,16 @@ class Term:
     name: str
     needs: tuple[Request, ...]
     loss: Callable[[Outputs, Step, Evidence], Loss]
+    check: Callable[[Step, Evidence], None] = lambda *_: None  # of labels on the CPU, before they are used
 
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The loss of a step, the value of each term, and the health of the pseudo-labels."""
+    """The loss of a step, the value of each term, and the health of the pseudo-labels; all on the device."""
 
     loss: Tensor
-    terms: dict[str, float]
-    health: dict[str, tuple[float, float]]  # total and count
+    terms: dict[str, Tensor]
+    health: dict[str, tuple[Tensor, Tensor]]  # total and count
 
 
 TermBuilder = Callable[[Method, PseudoLabelSettings, HistorySettings], Term]
@@ -134,18 +135,18 @@ def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lam
     """
     means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
     parts = torch.stack([torch.stack((mean.total.detach().double(), mean.count.double())) for mean in means])
-    whole = iter(add_up(parts).tolist())
+    whole = iter(add_up(parts).unbind())
     summands: list[Tensor] = []
-    values: dict[str, float] = {}
-    health: dict[str, tuple[float, float]] = {}
+    values: dict[str, Tensor] = {}
+    health: dict[str, tuple[Tensor, Tensor]] = {}
     for name, loss in losses.items():
-        values[name] = 0.0
+        values[name] = parts.new_zeros(())
         for mean in loss.means:
-            total, count = next(whole)
-            summands.append(mean.total / max(count, 1.0))
-            values[name] += total / max(count, 1.0)
+            total, count = next(whole).unbind()
+            summands.append(mean.total / count.clamp(min=1).to(mean.total.dtype))
+            values[name] = values[name] + total / count.clamp(min=1)
         for quantity in loss.health:
-            total, count = next(whole)
+            total, count = next(whole).unbind()
             health[quantity] = (total, count)
     return Combined(torch.stack(summands).sum(), values, health)
 
@@ -173,7 +174,7 @@ def forward_once(
 def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: float = 0.0) -> Loss:
     """L, eq. 1: cross-entropy of the new samples, of whose labels a share (`smoothing`) is spread over all classes."""
     logits, rows = outputs[NEW][evidence.ontology.newest.name], step.new.rows
-    nll = label_nll(logits, rows, evidence)
+    nll = label_nll(logits, rows, evidence, version=evidence.ontology.newest.name)
     if smoothing:
         nll = (1 - smoothing) * nll + smoothing * uniform_nll(logits).where(rows != UNLABELLED, 0.0)
     return Loss([Mean.over(nll, rows != UNLABELLED)])
@@ -183,11 +184,22 @@ def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: boo
     """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [
-        [(logits, evidence.ids(labels, v.name)) for logits, labels in _given(outputs, step, newest, v.name, on_new)]
+        [
+            (logits, evidence.known_ids(labels, v.name), v.name)
+            for logits, labels in _given(outputs, step, newest, v.name, on_new)
+        ]
         for v in evidence.ontology.versions[:-1]
     ]
-    losses = iter(label_nlls([pair for pairs in given for pair in pairs], evidence))
-    return Loss([_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given])
+    losses = iter(label_nlls([part for parts in given for part in parts], evidence))
+    return Loss([_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows, _ in parts]) for parts in given])
+
+
+def check_labels(step: Step, evidence: Evidence, on_new: bool = True) -> None:
+    """Refuse labels of earlier versions that no newest class explains."""
+    for version in evidence.with_impossible:
+        for batch in (step.new if on_new else None, step.history):
+            if batch is not None:
+                evidence.ids(batch.labels[version], version)
 
 
 def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True) -> Loss:
@@ -201,7 +213,8 @@ def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = T
 
 @register_term("lpl", "coarse")
 def _partial_labels_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new))
+    on_new = history.coarse_on_new
+    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=on_new), partial(check_labels, on_new=on_new))
 
 
 @register_term("joint", "coarse", needs_old_heads=True)

@@ -10,6 +10,7 @@ from leco.data.samples import InMemory
 from leco.data.views.sets import ViewSet
 from leco.devices import place
 from leco.models.network import AnyNetwork, Network
+from leco.placement import send
 from leco.training.loop import Job
 
 _MOST_VIEWS = 256
@@ -21,13 +22,15 @@ _AT_ONCE = 256
 class Bank:
     """Cached features of a few views of each sample; a step draws one of them, as it would draw a view."""
 
-    place: Tensor  # (pool,) index of a sample in `features`
+    place: Tensor  # (pool,) index of a sample in `features`, on the CPU
     features: Tensor  # (samples, views, d)
 
     def __call__(self, _: Tensor, draws: Draws) -> Tensor:
         """Features of one view of each sample."""
-        which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
-        return self.features[self.place[draws.ids], which]
+        views = self.features.shape[1]
+        which = draws.at_home.integers("bank", 0, views).squeeze(1)
+        rows = send(self.place[draws.ids] * views + which, self.features.device)
+        return self.features.view(-1, self.features.shape[2]).index_select(0, rows)
 
 
 def number_of_views(job: Job, features: int, draws_per_view: int) -> int:
@@ -87,12 +90,12 @@ def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: 
     steps, device, view = job.steps, job.fabric.device, getattr(job.views, kind)
     found = []
     for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
-        inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
-        seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(views)]
+        inputs = send(steps.samples.inputs.read(ids), device)
+        seen = [job.normalise(view(inputs, Draws(job.seed, number, ids, device))) for number in range(views)]
         found.append(torch.stack([backbone(images) for images in seen], dim=1))
     where = torch.zeros(len(steps.samples), dtype=torch.int64)
     where[indices] = torch.arange(len(indices))
-    return Bank(where.to(device), torch.cat(found))
+    return Bank(where, torch.cat(found))
 
 
 def _equal(one: nn.Module, other: nn.Module) -> bool:
