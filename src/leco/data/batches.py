@@ -56,6 +56,7 @@ class Batch:
     rows: Tensor  # (n, ...) evidence row of each label
     labels: dict[str, Tensor]  # (n, ...) by version: the label, given or implied by a newer one; -1 if there is none
     sizes: Tensor | None = None  # (n, 2) height and width of padded images
+    complete: bool = False  # whether every sample is known to have a label: a GPU need not be asked
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,7 +65,7 @@ class Batch:
         """Return the same samples on another device, without waiting for it."""
         labels = {version: send(known, device) for version, known in self.labels.items()}
         sizes = None if self.sizes is None else send(self.sizes, device)
-        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes)
+        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes, self.complete)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +191,7 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
             labels[older.name][mine] = implied.to(known.dtype)
     assert rows is not None
     sizes = samples.sizes.read(ids) if samples.sizes is not None else None
-    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)
+    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes, complete=bool((rows != UNLABELLED).all()))
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -216,7 +217,7 @@ def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence) -
         given = (rows >= first) & (rows < first + len(version))
         labels[version.name] = labels[version.name].masked_fill(wrong, NO_LABEL)
         rows = rows.masked_fill(wrong & given, UNLABELLED)
-    return replace(batch, labels=labels, rows=rows)
+    return replace(batch, labels=labels, rows=rows, complete=bool((rows != UNLABELLED).all()))
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakIdKeyDictionary
 
 from leco.methods.losses import Reduction, check_shapes, evidence_nll, in_full, kept, reduce, soft_pseudo_nll
 from leco.methods.method import Refine
@@ -190,6 +191,24 @@ def _spread(table: Tensor, column: Tensor) -> Tensor:
     return table.expand(samples, -1, -1).gather(2, index).view(samples, len(table), *trailing)
 
 
+_SHARED = WeakIdKeyDictionary()
+
+
+def shared_log_probs(logits_nc: Tensor) -> Tensor:
+    """Log-probabilities in full precision; several losses of the same logits share them, forward and backward."""
+    found: Tensor | None = _SHARED.get(logits_nc)
+    if found is None or found.requires_grad != (logits_nc.requires_grad and torch.is_grad_enabled()):
+        found = _SHARED[logits_nc] = torch.log_softmax(in_full(logits_nc), dim=1)
+    return found
+
+
+def _few_allowed(rows: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor] | None:
+    """The few classes that the label of each sample allows, and their log-likelihoods: (n, m) each; None if many."""
+    label = look_up(rows, evidence, sparse=True)
+    loglik, classes = label.at((slice(None),)) if label.few else (rows, None)
+    return None if classes is None else (classes, loglik)
+
+
 FEW = 2**16  # logits: below this number, blocks take longer than they save
 
 
@@ -217,6 +236,12 @@ def label_nll(
     if logits_nc.numel() <= few:
         return evidence_nll(logits_nc, evidence.gather(rows), reduction)
     label = look_up(rows, evidence, version, sparse=True)
+    labelled = evidence.informative[rows]
+    if rows.dim() == 1 and label.few:
+        loglik, classes = label.at((slice(None),))
+        assert classes is not None
+        nll = -torch.logsumexp(shared_log_probs(logits_nc).gather(1, classes) + loglik, dim=1)
+        return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
     def joint(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
         loglik, classes = label.at(at)
@@ -233,7 +258,6 @@ def label_nll(
 
     size = SMALL if not label.few and logits_nc.device.type == "cpu" else LARGE
     nll = blockwise_nll(logits_nc, losses, targets, size)
-    labelled = evidence.informative[rows]
     return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
 
@@ -254,7 +278,15 @@ class Guess(NamedTuple):
 
 
 @torch.no_grad()
-def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = "plain", *, few: int = FEW) -> Guess:
+def guess(
+    logits_nc: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    refine: Refine = "plain",
+    *,
+    complete: bool = False,
+    few: int = FEW,
+) -> Guess:
     """Pseudo-labels (section 6.2 of the paper): `condition`, if `refine` is ``"cond"``, and `agrees`.
 
     >>> from leco import Ontology
@@ -266,6 +298,13 @@ def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = 
     _check_rows(logits_nc, rows, evidence)
     if logits_nc.numel() <= few:
         return _guess(logits_nc, evidence.gather(rows), refine)
+    allowed = _few_allowed(rows, evidence) if complete and refine == "cond" else None
+    if allowed is not None:
+        classes, loglik = allowed
+        confidence, place = condition(logits_nc.gather(1, classes), loglik).max(dim=1)
+        likeliest = logits_nc.argmax(dim=1, keepdim=True)
+        possible = ((classes == likeliest) & (loglik > -torch.inf)).any(dim=1)
+        return Guess(classes.gather(1, place.unsqueeze(1)).squeeze(1), confidence, possible)
     label = look_up(rows, evidence, sparse=False)
     guesses = Guess(
         torch.empty_like(rows, dtype=torch.int64),
@@ -288,11 +327,13 @@ def soft_guess_nll(
     keep: Tensor | None = None,
     ignore: Tensor | None = None,
     reduction: Reduction = "none",
+    complete: bool = False,
     few: int = FEW,
 ) -> Tensor:
     """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` is "cond".
 
-    They are computed in both the forward and the backward pass rather than stored.
+    They are computed in both the forward and the backward pass rather than stored. `complete` says that `rows` (n,) are
+    of samples that all have a label; if labels allow few classes, only these are looked at.
     """
     _check_rows(logits_nc, rows, evidence)
     check_shapes(logits_nc, guess_logits_nc)
@@ -300,6 +341,13 @@ def soft_guess_nll(
     if logits_nc.numel() <= few:
         probs_nc = _probs(others, evidence.gather(rows), refine)
         return soft_pseudo_nll(logits_nc, probs_nc, keep, ignore, reduction)
+    counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
+    allowed = _few_allowed(rows, evidence) if complete and refine == "cond" else None
+    if allowed is not None:
+        classes, loglik = allowed
+        probs = condition(others.gather(1, classes), loglik)
+        log_probs = shared_log_probs(logits_nc).gather(1, classes).masked_fill(probs == 0, 0.0)  # 0 log 0 is 0
+        return reduce(kept(kept(-(probs * log_probs).sum(dim=1), counted), keep), counted, reduction)
     label = look_up(rows, evidence, sparse=False)
 
     def targets(_: Tensor, at: At) -> tuple[Tensor, None]:
@@ -310,7 +358,6 @@ def soft_guess_nll(
         return -(log_probs.masked_fill_(probs == 0, 0.0) * probs).sum(dim=1)  # 0 log 0 is 0
 
     nll = blockwise_nll(logits_nc, losses, targets, SMALL)
-    counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
     return reduce(kept(kept(nll, counted), keep), counted, reduction)
 
 

@@ -6,7 +6,7 @@ A term lists the logits it needs; `forward_once` runs each distinct (network, pa
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,11 @@ class Labelled(Protocol):
     @property
     def labels(self) -> Mapping[str, Tensor]:
         """Labels (n, ...) of every version that has any; -1 where one is missing."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is known to have a label."""
         ...
 
 
@@ -152,19 +157,27 @@ def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lam
 
 
 def forward_once(
-    networks: Mapping[str, Callable[[Tensor], Logits]],
+    networks: Mapping[str, Callable[[Any], Logits]],
     views: Mapping[tuple[str, str], Tensor],
     summands: Sequence[Term],
 ) -> dict[Request, Logits]:
     """Run every distinct request of the terms once; `views` holds inputs by (part, view). A teacher gets no gradient.
 
     Requests for a part that the batch lacks (history in the first period) are skipped. New samples and history are
-    forwarded separately, so that BatchNorm normalises each by its own statistics (decision 10).
+    forwarded separately, so that BatchNorm normalises each by its own statistics (decision 10); heads with very many
+    classes see both at once (`Network.joins_parts`).
     """
     wanted = dict.fromkeys(request for term in summands for request in term.needs)
     outputs: dict[Request, Logits] = {}
+    both = (NEW, HISTORY)
+    student = networks["student"]
+    if getattr(student, "joins_parts", False) and all(r in wanted and (r.part, r.view) in views for r in both):
+        inputs = tuple(views[request.part, request.view] for request in both)
+        sizes = [len(part) for part in inputs]
+        found = {version: logits.split(sizes) for version, logits in student(inputs).items()}
+        outputs = {request: {v: parts[place] for v, parts in found.items()} for place, request in enumerate(both)}
     for request in wanted:
-        if (request.part, request.view) in views:
+        if request not in outputs and (request.part, request.view) in views:
             differentiated = request in (NEW, HISTORY)  # weak views only make pseudo-labels
             with torch.set_grad_enabled(torch.is_grad_enabled() and differentiated):
                 outputs[request] = networks[request.network](views[request.part, request.view])
@@ -245,7 +258,8 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
             return Loss([])
         newest, rows = evidence.ontology.newest.name, step.history.rows
         logits, guesses = outputs[HISTORY][newest], outputs[source][newest].detach()
-        guessed = guess(guesses, rows, evidence, method.refine)
+        complete = rows.dim() == 1 and step.history.complete
+        guessed = guess(guesses, rows, evidence, method.refine, complete=complete)
         labelled, seen = rows != UNLABELLED, guessable(rows)
         keep = seen
         if filtered:
@@ -255,7 +269,7 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         if hard:
             nll = hard_pseudo_nll(logits, guessed.labels, keep)
         else:
-            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep)
+            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep, complete=complete)
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
         return Loss([Mean.over(nll, seen)], health)
 

@@ -120,6 +120,7 @@ class Training:
             found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
             self.unread.append(Unread(self.step, rate, found.terms, found.health))
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
+            del outputs, found, views  # so that the memory of logits can be used again
             if frozen:
                 self.network.backbone.zero_grad(set_to_none=True)
             if settings.clip:
