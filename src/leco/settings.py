@@ -18,7 +18,7 @@ Strategy = Literal["finetune", "freeze", "scratch", "random", "lp-ft"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 Budget = Literal["paper", "small", "features"]
 DEFAULT_BUDGET: Budget = "paper"
-Precision = Literal["32-true", "bf16-mixed"]  # float16 would need a gradient scaler, more state to save
+Precision = Literal["auto", "32-true", "32-tf32", "bf16-mixed", "16-mixed"]
 WEIGHTS = ("random", "pretrained", "download")  # or a file
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
@@ -99,7 +99,9 @@ class NetworkSettings(Part):
     vision transformers call; 0 trains the weights. Needs `pip install 'leco[lora]'`."""
 
     precision: Precision = "32-true"
-    """Precision of forward passes; `bf16-mixed` is tried in a child process first on CPUs."""
+    """Precision of forward and backward passes. `bf16-mixed` and `16-mixed` compute layers in half precision and losses
+    in float32; `16-mixed` scales gradients, and is for GPUs. `32-tf32` lets GPUs round the factors of products.
+    `auto` is the fastest that the GPU was made for, and `32-true` on CPUs."""
 
     @model_validator(mode="after")
     def _words_or_file(self) -> Self:

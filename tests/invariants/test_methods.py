@@ -183,3 +183,21 @@ def test_unknown_methods_are_named(text, message):
         Method.parse(text)
     with pytest.raises(LecoError, match="no pseudo-labels to refine"):
         Method("lpl", "none", "cond")
+
+
+@pytest.mark.parametrize("method", ALL_METHODS, ids=str)
+def test_losses_of_logits_in_half_precision_are_computed_in_float32(method):
+    summands = terms(method)
+    outputs = forward_once({"student": Counting(2), "teacher": Counting(3)}, make_views(), summands)
+    found = []
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        # Values that all of them can represent, so that the losses are equal if nothing is rounded on the way.
+        rounded = {
+            request: {name: z.bfloat16().half().to(dtype) for name, z in logits.items()}
+            for request, logits in outputs.items()
+        }
+        losses = {term.name: term.loss(rounded, make_step(), EVIDENCE) for term in summands}
+        assert all(mean.total.dtype == torch.float32 for loss in losses.values() for mean in loss.means)
+        found.append(combine(losses).loss.item())
+    assert found[1] == found[0]
+    assert found[2] == found[0]

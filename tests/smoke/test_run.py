@@ -172,7 +172,7 @@ BAD = {
     ),
     "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is not a device; did you mean 'cpu'?"),
     "unknown precision": (
-        ["digits-leco", "--set", "training.network.precision=16-mixed"],
+        ["digits-leco", "--set", "training.network.precision=8-mixed"],
         "training.network.precision: Input should be",
     ),
     "nothing to accelerate": (

@@ -16,6 +16,7 @@ from leco.data.samples import InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
+from leco.placement import send
 
 _Item = TypeVar("_Item")
 
@@ -50,20 +51,21 @@ def _permutation(order: Order, epoch: int) -> Tensor:
 class Batch:
     """Samples as stored; views are made on the model's device."""
 
-    ids: Tensor  # (n,) indices in the pool, which also seed the views
+    ids: Tensor  # (n,) indices in the pool, which also seed the views; always on the CPU
     inputs: Tensor  # (n, c, h, w) uint8, or (n, d) float
     rows: Tensor  # (n, ...) evidence row of each label
     labels: dict[str, Tensor]  # (n, ...) by version: the label, given or implied by a newer one; -1 if there is none
     sizes: Tensor | None = None  # (n, 2) height and width of padded images
+    complete: bool = False  # whether every sample is known to have a label: a GPU need not be asked
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the same samples on another device."""
-        labels = {version: known.to(device) for version, known in self.labels.items()}
-        sizes = None if self.sizes is None else self.sizes.to(device)
-        return Batch(self.ids.to(device), self.inputs.to(device), self.rows.to(device), labels, sizes)
+        """Return the same samples on another device, without waiting for it."""
+        labels = {version: send(known, device) for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else send(self.sizes, device)
+        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes, self.complete)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +201,7 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
             labels[older.name][mine] = implied.to(known.dtype)
     assert rows is not None
     sizes = samples.sizes.read(ids) if samples.sizes is not None else None
-    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)
+    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes, complete=bool((rows != UNLABELLED).all()))
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -229,7 +231,7 @@ def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence, *
         labels[version.name] = labels[version.name].masked_fill(wrong, NO_LABEL)
         if not guess:
             rows = rows.masked_fill(wrong & given, UNLABELLED)
-    return replace(batch, labels=labels, rows=rows)
+    return replace(batch, labels=labels, rows=rows, complete=bool((rows != UNLABELLED).all()))
 
 
 def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Tensor) -> Batch:
@@ -240,7 +242,8 @@ def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Te
     first = evidence.offsets[newest]
     given = (batch.rows >= first) & (batch.rows < first + len(dropped))
     kept = {**batch.labels, newest: labels.masked_fill(wrong, NO_LABEL)}
-    return replace(batch, labels=kept, rows=batch.rows.masked_fill(wrong & given, UNLABELLED))
+    rows = batch.rows.masked_fill(wrong & given, UNLABELLED)
+    return replace(batch, labels=kept, rows=rows, complete=bool((rows != UNLABELLED).all()))
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leco.errors import LecoError
+from leco.placement import send
 
 # splitmix64 (Steele, Lea and Flood 2014): a counter in steps of GOLDEN, mixed by two multiplications.
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -30,6 +31,7 @@ class Draws:
     seed: int
     step: int
     ids: Tensor  # (n,) int64, one per sample, the same in every epoch and on every rank
+    device: torch.device | None = None  # where the numbers are needed; that of the ids if None
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.ids.dtype != torch.int64:
@@ -38,23 +40,32 @@ class Draws:
 
     def uniform(self, name: str, count: int = 1) -> Tensor:
         """`count` numbers in [0, 1) for each sample: (n, count), float32."""
-        return shift_right(self._words(name, count), 40).float() * 2.0**-24
+        return self._sent(shift_right(self._words(name, count), 40).float() * 2.0**-24)
 
     def integers(self, name: str, low: int, high: int, count: int = 1) -> Tensor:
         """`count` integers in [low, high) for each sample: (n, count), int64."""
         if not 0 < high - low < 2**32:
             raise LecoError(f"the range [{low}, {high}) of {name!r} is empty")
-        return low + (shift_right(self._words(name, count), 33) * (high - low) >> 31)
+        return self._sent(low + (shift_right(self._words(name, count), 33) * (high - low) >> 31))
 
     def levels(self, name: str, count: int = 1) -> Tensor:
         """`count` integers in [0, 65536) for each sample: (n, count), int32; four from each word, so faster."""
-        words = self._words(name, -(-count // 4)).contiguous()
+        there = replace(self, ids=self._sent(self.ids))  # many numbers: made where they are needed
+        words = there._words(name, -(-count // 4)).contiguous()
         return words.view(torch.int16)[:, :count].int() + 32_768
 
     def normal(self, name: str, count: int = 1) -> Tensor:
         """`count` standard normal numbers for each sample: (n, count), float32, one of 65,536 quantiles each."""
         levels = self.levels(name, count)
-        return _quantiles(self.ids.device).index_select(0, levels.view(-1)).view(levels.shape)
+        return _quantiles(levels.device).index_select(0, levels.view(-1)).view(levels.shape)
+
+    @property
+    def at_home(self) -> "Draws":
+        """The same draws, whose numbers stay where the ids are, which a GPU need not be asked about."""
+        return replace(self, device=None)
+
+    def _sent(self, numbers: Tensor) -> Tensor:
+        return numbers if self.device is None else send(numbers, self.device)
 
     def branch(self, name: str) -> "Draws":
         """Independent draws, so that a weak and a strong view of one sample are cropped differently."""

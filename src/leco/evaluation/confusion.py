@@ -27,17 +27,29 @@ def confusion(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
     if predicted.shape != true.shape:
         raise LecoError(f"predictions of shape {tuple(predicted.shape)} do not fit labels of {tuple(true.shape)}")
     for what, labels in (("prediction", predicted), ("label", true)):
-        if labels.dtype not in INTEGERS:
-            raise LecoError(f"{what}s must be integers, not {labels.dtype}")
+        check_range(labels, num_classes, what)
+    return pairs_counted(predicted, true, num_classes)
+
+
+def check_range(labels: Tensor, num_classes: int, what: str = "label") -> None:
+    """Refuse labels that are not indices of classes, nor -1."""
+    if labels.dtype not in INTEGERS:
+        raise LecoError(f"{what}s must be integers, not {labels.dtype}")
+    labels = labels.long()
+    wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)]
+    if len(wrong):
+        raise LecoError(f"{what} {int(wrong[0])} is outside 0 to {num_classes - 1} (or -1 for none)")
+
+
+def pairs_counted(predicted: Tensor, true: Tensor, num_classes: int) -> Tensor:
+    """`confusion` of labels that were checked before; a GPU is not waited for."""
     predicted, true = predicted.long(), true.long()
-    for what, labels in (("prediction", predicted), ("label", true)):
-        wrong = labels[(labels < NO_LABEL) | (labels >= num_classes)]
-        if len(wrong):
-            raise LecoError(f"{what} {int(wrong[0])} is outside 0 to {num_classes - 1} (or -1 for none)")
-    labelled = true != NO_LABEL
-    column = torch.where(predicted == NO_LABEL, num_classes, predicted)[labelled]
-    cell = true[labelled] * (num_classes + 1) + column
-    return torch.bincount(cell, minlength=num_classes * (num_classes + 1)).view(num_classes, num_classes + 1)
+    column = torch.where(predicted == NO_LABEL, num_classes, predicted)
+    cells = num_classes * (num_classes + 1)
+    cell = torch.where(true == NO_LABEL, cells, true * (num_classes + 1) + column).flatten()
+    counts = torch.zeros(cells + 1, dtype=torch.int64, device=cell.device)
+    counts.scatter_add_(0, cell, torch.ones_like(cell))
+    return counts[:-1].view(num_classes, num_classes + 1)
 
 
 def at_version(matrix: Tensor, transition: Transition) -> Tensor:

@@ -14,11 +14,12 @@ from leco.dataset.periods import Periods
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.calibration import Record, likeliest, record, spread
 from leco.evaluation.compare import Pairs
-from leco.evaluation.confusion import confusion, known_labels, predict_at, without_nameless
+from leco.evaluation.confusion import check_range, known_labels, pairs_counted, predict_at, without_nameless
 from leco.evaluation.scores import Scores, scores
 from leco.modalities.modality import Modality, Normalise
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
+from leco.placement import send
 
 
 class NotFiniteError(LecoError):
@@ -37,14 +38,22 @@ class Predictor:
     window: int = 720  # of segmentation
 
     @torch.no_grad()
+    def on_device(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """The same as `probs`, unchecked and left on the device, which is not waited for."""
+        ready = self.normalise(send(inputs, self.device))
+        return self.modality.probs(self.network, ready, self.ontology.newest.name, window=self.window, sizes=sizes)
+
     def probs(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Probabilities (n, c, ...) of uint8 images or feature vectors; `sizes` are those of images before padding."""
-        version = self.ontology.newest.name
-        ready = self.normalise(inputs.to(self.device))
-        probs = self.modality.probs(self.network, ready, version, window=self.window, sizes=sizes)
-        if not probs.isfinite().all():
-            raise NotFiniteError(f"predictions at {version} are NaN or infinite")
+        probs = self.on_device(inputs, sizes).cpu()
+        check_finite(bool(probs.isfinite().all()), self.ontology.newest.name)
         return probs
+
+
+def check_finite(finite: bool, version: str) -> None:
+    """Refuse predictions that are not finite."""
+    if not finite:
+        raise NotFiniteError(f"predictions at {version} are NaN or infinite")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,23 +62,65 @@ class Candidate:
 
     ontology: Ontology  # until the version that it is for
     samples: Samples
-    predict: Callable[[Tensor, Tensor], Tensor]  # raw inputs and the ids of their samples -> probabilities (n, c, ...)
+    # Raw inputs and the ids of their samples -> probabilities (n, c, ...), on any device; `Judged` checks them.
+    predict: Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Confusion matrices by version; for two models, also how often each was better, by true class and in all."""
+    """Confusion matrices by version; for two models, also how often each was better, by true class and in all.
 
-    matrices: tuple[dict[str, Tensor], ...]  # of each model: (c, c + 1)
+    Matrices stay on the device of the predictions until they are read.
+    """
+
+    tallies: tuple["Tally", ...]  # of each model
     better: dict[str, Tensor] = field(default_factory=dict)  # by shared version: (c + 1, 2), the last row of all
     pairs: dict[str, Pairs] = field(default_factory=dict)  # by shared version
+
+    def matrices(self, model: int) -> dict[str, Tensor]:
+        """Read the confusion matrices of one model, (c, c + 1) by version."""
+        return self.tallies[model].read()
 
     def scores(self, model: int, ontology: Ontology, evaluated: Sequence[str] = ()) -> dict[str, Scores]:
         """The scores of one model; versions without any label are left out."""
         return {
             name: scores(matrix, ontology[name].handles).of(evaluated if name == ontology.newest.name else ())
-            for name, matrix in self.matrices[model].items()
+            for name, matrix in self.matrices(model).items()
             if matrix.any()
+        }
+
+
+class Tally:
+    """Confusion matrices of one model by version, and whether all its predictions were finite."""
+
+    def __init__(self, ontology: Ontology) -> None:
+        self.newest = ontology.newest.name
+        self._sizes = {version.name: len(version) for version in ontology.versions}
+        self._matrices: dict[str, Tensor] = {}
+        self._finite: Tensor | None = None
+
+    def check(self, probs: Tensor) -> None:
+        """Note whether predictions are finite."""
+        finite = probs.isfinite().all()
+        self._finite = finite if self._finite is None else self._finite & finite
+
+    def add(self, version: str, predicted: Tensor, true: Tensor) -> None:
+        """Count predictions and labels of a version, both on the device."""
+        found = pairs_counted(predicted, true, self._sizes[version])
+        self._matrices[version] = found if version not in self._matrices else self._matrices[version].add_(found)
+
+    def read(self) -> dict[str, Tensor]:
+        """Return the matrices on the CPU, all in one copy; refuse predictions that were not finite."""
+        shapes = {name: (size, size + 1) for name, size in self._sizes.items()}
+        if self._finite is None:
+            return {name: torch.zeros(shape).long() for name, shape in shapes.items()}
+        flat = [self._matrices[name].flatten() for name in shapes if name in self._matrices]
+        finite, *counts = torch.cat([self._finite.long().view(1), *flat]).cpu().split([1, *map(len, flat)])  # type: ignore[no-untyped-call]
+        check_finite(bool(finite), self.newest)
+        known = iter(counts)
+        return {
+            name: next(known).view(shape) if name in self._matrices else torch.zeros(shape).long()
+            for name, shape in shapes.items()
         }
 
 
@@ -84,9 +135,7 @@ def judge(
     """
     histories = [model.ontology for model in models]
     names = [{version.name for version in history.versions} for history in histories]
-    matrices = tuple(
-        {v.name: torch.zeros(len(v), len(v) + 1).long() for v in history.versions} for history in histories
-    )
+    tallies = tuple(Tally(history) for history in histories)
     shared = [v.name for v in ontology.versions if len(models) > 1 and all(v.name in known for known in names)]
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
@@ -95,20 +144,22 @@ def judge(
         for number, model in enumerate(models):
             history, labels = model.ontology, labels_of(model.samples, ids, ontology)
             probs = model.predict(model.samples.inputs.read(ids), ids)
+            tallies[number].check(probs)
             for name in (name for name in labels if name in names[number]):
                 true = without_nameless(labels[name])
-                predicted = predict_at(probs, history.transition(history.newest.name, name)).cpu()
-                matrices[number][name] += confusion(predicted, true, len(history[name]))
+                check_range(true, len(history[name]))
+                predicted = predict_at(probs, history.transition(history.newest.name, name))
+                tallies[number].add(name, predicted, send(true, predicted.device))
                 if shared:
-                    counted[number][name] = tally(predicted, true, len(history[name]))
+                    counted[number][name] = tally(predicted.cpu(), true, len(history[name]))
         for name in (name for name in shared if all(name in found for found in counted)):
             first, second = (found[name] for found in counted)
             better[name] += wins(hits(first), hits(second))
             parts = 3 if metric == "miou" else 2  # mIoU needs false positives, mAcc does not
             pairs[name].add(first[:, :parts], second[:, :parts])
-        yield Judged(matrices, better, pairs)
+        yield Judged(tallies, better, pairs)
     if not len(indices):
-        yield Judged(matrices, better, pairs)
+        yield Judged(tallies, better, pairs)
 
 
 def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
@@ -182,22 +233,19 @@ class Judge:
             for version, true in labels_of(pool, ids, ontology).items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
         return {
-            version: record(*(torch.cat(column) for column in zip(*parts, strict=True)))
+            version: record(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
             for version, parts in answers.items()
             if parts
         }
 
     def predict(self, network: nn.Module, inputs: Tensor, ids: Tensor, samples: Samples) -> Tensor:
-        """Probabilities (n, c, ...) of the period's classes."""
+        """Probabilities (n, c, ...) of the period's classes, on the device."""
         periods, device = self.periods, self.fabric.device
-        seen = periods.views.evaluate(inputs.to(device), Draws(0, 0, ids.to(device)))
+        seen = periods.views.evaluate(send(inputs, device), Draws(0, 0, ids, device))
         sizes = None if samples.sizes is None else samples.sizes.read(ids)
         history = periods.until(self.period)
         predictor = Predictor(network, periods.modality, periods.normalise, history, device, self.window)
-        try:
-            return predictor.probs(seen, sizes)
-        except NotFiniteError as error:
-            raise DivergedError(f"{error}; try a smaller learning rate") from None
+        return predictor.on_device(seen, sizes)
 
     def _scores(self, network: nn.Module, samples: Samples, indices: Tensor) -> dict[str, Scores] | None:
         if not len(indices):
@@ -212,11 +260,15 @@ class Judge:
         *_, judged = judge([candidate], share, ontology, batch_size=batch_size)
         network.train(was_training)
         found = {}
-        for name, mine in judged.matrices[0].items():
+        try:
+            counted = judged.matrices(0)
+        except NotFiniteError as error:
+            raise DivergedError(f"{error}; try a smaller learning rate") from None
+        for name, mine in counted.items():
             whole = fabric.all_reduce(mine, reduce_op="sum")
             assert isinstance(whole, Tensor)
-            counted = periods.evaluated if name == periods.ontology.newest.name else ()
-            found[name] = scores(whole, ontology[name].handles).of(counted)
+            evaluated = periods.evaluated if name == periods.ontology.newest.name else ()
+            found[name] = scores(whole, ontology[name].handles).of(evaluated)
         return found
 
 

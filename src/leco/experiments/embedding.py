@@ -36,6 +36,7 @@ from leco.experiments.shards import Keys, Shards, Writer, as_keys
 from leco.experiments.store import Store
 from leco.io import write_text
 from leco.modalities import Normalise
+from leco.placement import send
 from leco.progress import Tick
 from leco.text import duration
 
@@ -70,7 +71,8 @@ class Embedder:
     @torch.no_grad()
     def features(self, inputs: Tensor, ids: Tensor) -> Tensor:
         """Compute the features (n, d) of images as they are stored."""
-        features: Tensor = self.backbone(self.normalise(self.evaluate(inputs, Draws(0, 0, ids))))
+        draws = Draws(0, 0, ids, inputs.device)
+        features: Tensor = self.backbone(self.normalise(self.evaluate(inputs, draws)))
         if features.ndim != 2 or len(features) != len(ids):
             raise LecoError(f"{self.key}: returns {tuple(features.shape)} for {len(ids)} images, not a vector for each")
         return features.float().cpu()
@@ -228,7 +230,7 @@ class _Work:
     def _embed(self, inputs: Tensor, places: Tensor, fabric: Fabric) -> Tensor:
         """Compute the features of a batch, and refuse those that must not be stored."""
         ids = self.indices[places]
-        features = self.embedder.features(inputs.to(fabric.device), ids.to(fabric.device))
+        features = self.embedder.features(send(inputs, fabric.device), ids)
         if self.width and features.shape[1] != self.width:
             raise LecoError(
                 f"{self.folder}: holds features of {self.width} dimensions, but {self.embedder.key} returns "

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from leco.data.batches import Steps
 from leco.data.benchmarks.benchmark import budget_of
 from leco.dataset import Periods
-from leco.devices import keep_memory, seed_dropout
+from leco.devices import keep_memory, precision_of, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
@@ -164,6 +164,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
         "images_per_second": training.images / training.step_seconds,
         "device": fabric.device.type,
+        "precision": precision_of(fabric),
         "processes": fabric.world_size,
         "threads": torch.get_num_threads(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},

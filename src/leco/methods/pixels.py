@@ -6,11 +6,12 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakIdKeyDictionary
 
 from leco.methods.losses import Reduction, check_shapes, evidence_nll, in_full, kept, reduce, soft_pseudo_nll
 from leco.methods.method import Refine
@@ -99,52 +100,85 @@ def _log_probs(logits_nc: Tensor, size: int) -> Iterator[tuple[At, Tensor]]:
 _SPARSE = 8  # looking up single classes pays off if every label allows at most one class in eight
 
 
+class Lookup(Protocol):
+    """Log-likelihoods of the labels of samples (n, ...)."""
+
+    @property
+    def few(self) -> bool:
+        """Whether only the classes that labels allow are looked up, not all."""
+        ...
+
+    def at(self, at: At) -> tuple[Tensor, Tensor | None]:
+        """Log-likelihoods of a block of samples, (n, c or m, ...), and the classes they belong to; None for all."""
+        ...
+
+
+def look_up(rows: Tensor, evidence: Evidence, version: str | None = None, *, sparse: bool) -> Lookup:
+    """Look up all classes or, if `sparse`, those that labels allow if they are few; all labels may be of one version.
+
+    Nothing here waits for a GPU.
+    """
+    if rows.dim() == 1:
+        most = evidence.longest(rows, version) if sparse else evidence.num_classes
+        few = most <= max(1, evidence.num_classes // _SPARSE)
+        return _OfSamples(rows, evidence, most if few else None)
+    distinct, column = _distinct(rows, evidence)
+    most = evidence.longest(distinct, version) if sparse else evidence.num_classes
+    if most > max(1, evidence.num_classes // _SPARSE):
+        return _OfPixels(rows, column, evidence.gather(distinct).T.contiguous(), None)
+    classes, loglik = evidence.entries(distinct, most)
+    return _OfPixels(rows, column, _padded(loglik, distinct).T.contiguous(), classes.T.contiguous())
+
+
+def _padded(loglik_nm: Tensor, rows: Tensor) -> Tensor:
+    """Without a label, all classes are possible, but one suffices: its loss is not used."""
+    first = torch.arange(loglik_nm.shape[1], device=rows.device) == 0
+    return loglik_nm.masked_fill((rows == UNLABELLED).unsqueeze(1) & first, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
-class Lookup:
-    """Log-likelihoods of k distinct labels: of all classes, or of at most m classes that each label allows."""
+class _OfSamples:
+    """A label each, which differ: they are looked up in the evidence itself."""
+
+    rows: Tensor  # (n,) row ids
+    evidence: Evidence
+    most: int | None  # classes that a label allows; None to look up all
+
+    @property
+    def few(self) -> bool:
+        return self.most is not None
+
+    def at(self, at: At) -> tuple[Tensor, Tensor | None]:
+        rows = self.rows[at].long()
+        if self.most is None:
+            return self.evidence.gather(rows), None
+        classes, loglik = self.evidence.entries(rows, self.most)
+        return _padded(loglik, rows), classes
+
+
+@dataclass(frozen=True, eq=False)
+class _OfPixels:
+    """Many labels, of which k are distinct: those are looked up once."""
 
     rows: Tensor  # (n, ...) row ids
     column: Tensor  # (num_rows,) column of a row id in `loglik`
     loglik: Tensor  # (c or m, k)
     classes: Tensor | None  # (m, k), or None for all; padding repeats a class with -inf
-    informative: Tensor  # (k,) whether the label rules anything out
-
-    @classmethod
-    def dense(cls, rows: Tensor, evidence: Evidence) -> "Lookup":
-        """Look up all classes."""
-        distinct, column = _distinct(rows, evidence)
-        loglik = evidence.gather(distinct).T.contiguous()
-        return cls(rows, column, loglik, None, (loglik != 0).any(dim=0))
-
-    @classmethod
-    def sparse(cls, rows: Tensor, evidence: Evidence) -> "Lookup":
-        """Look up the possible classes if they are few, otherwise all."""
-        distinct, column = _distinct(rows, evidence)
-        start = evidence.starts[distinct]
-        count = evidence.starts[distinct + 1] - start
-        most = max(1, int(count.max()))
-        if most > max(1, evidence.num_classes // _SPARSE):
-            return cls.dense(rows, evidence)
-        number = torch.arange(most, device=rows.device).unsqueeze(1)
-        real = number < count
-        entry = (start + number).where(real, start).clamp(max=len(evidence.classes) - 1)
-        loglik = evidence.loglik[entry].where(real, -torch.inf)
-        loglik[0, UNLABELLED] = 0.0  # all classes are possible, but one suffices: its loss is not used
-        return cls(rows, column, loglik, evidence.classes[entry], distinct != UNLABELLED)
 
     @property
-    def labelled(self) -> Tensor:
-        """Whether the label of each sample, (n, ...), rules anything out."""
-        return self.informative[self.column[self.rows]]
+    def few(self) -> bool:
+        return self.classes is not None
 
     def at(self, at: At) -> tuple[Tensor, Tensor | None]:
-        """Log-likelihoods of a block of samples, (n, c or m, ...), and the classes they belong to."""
         column = self.column[self.rows[at]]
         return _spread(self.loglik, column), None if self.classes is None else _spread(self.classes, column)
 
 
 def _distinct(rows: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
-    """Row ids that occur, and "unlabelled"; and the position of each id among them."""
+    """Row ids that occur, and "unlabelled"; and the position of each id among them. On GPUs, all row ids."""
+    if rows.device.type != "cpu":
+        every = torch.arange(len(evidence), device=rows.device)
+        return every, every
     occurs = torch.bincount(rows.reshape(-1), minlength=len(evidence)) > 0  # no sorting: there may be millions
     occurs[UNLABELLED] = True
     return occurs.nonzero().squeeze(1), occurs.cumsum(0) - 1
@@ -157,15 +191,40 @@ def _spread(table: Tensor, column: Tensor) -> Tensor:
     return table.expand(samples, -1, -1).gather(2, index).view(samples, len(table), *trailing)
 
 
+_SHARED = WeakIdKeyDictionary()
+
+
+def shared_log_probs(logits_nc: Tensor) -> Tensor:
+    """Log-probabilities in full precision; several losses of the same logits share them, forward and backward."""
+    found: Tensor | None = _SHARED.get(logits_nc)
+    if found is None or found.requires_grad != (logits_nc.requires_grad and torch.is_grad_enabled()):
+        found = _SHARED[logits_nc] = torch.log_softmax(in_full(logits_nc), dim=1)
+    return found
+
+
+def _few_allowed(rows: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor] | None:
+    """The few classes that the label of each sample allows, and their log-likelihoods: (n, m) each; None if many."""
+    label = look_up(rows, evidence, sparse=True)
+    loglik, classes = label.at((slice(None),)) if label.few else (rows, None)
+    return None if classes is None else (classes, loglik)
+
+
 FEW = 2**16  # logits: below this number, blocks take longer than they save
 
 
 def label_nll(
-    logits_nc: Tensor, rows: Tensor, evidence: Evidence, reduction: Reduction = "none", *, few: int = FEW
+    logits_nc: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    reduction: Reduction = "none",
+    *,
+    version: str | None = None,
+    few: int = FEW,
 ) -> Tensor:
     """`evidence_nll` of labels by their row ids (n, ...): eq. 1 for newest labels, eq. 7 for older ones.
 
-    As fast as `F.cross_entropy`, with half the memory (`benchmarks/pixel_losses.py`). Not twice differentiable.
+    If all labels are of one `version`, naming it saves finding out how many classes they allow. As fast as
+    `F.cross_entropy`, with half the memory (`benchmarks/pixel_losses.py`). Not twice differentiable.
 
     >>> from leco import Ontology
     >>> history = {"v1": ["dog", "cat"], "v2": {"poodle": {"from": "dog"}, "husky": {"from": "dog"}, "cat": None}}
@@ -176,7 +235,13 @@ def label_nll(
     _check_rows(logits_nc, rows, evidence)
     if logits_nc.numel() <= few:
         return evidence_nll(logits_nc, evidence.gather(rows), reduction)
-    label = Lookup.sparse(rows, evidence)
+    label = look_up(rows, evidence, version, sparse=True)
+    labelled = evidence.informative[rows]
+    if rows.dim() == 1 and label.few:
+        loglik, classes = label.at((slice(None),))
+        assert classes is not None
+        nll = -torch.logsumexp(shared_log_probs(logits_nc).gather(1, classes) + loglik, dim=1)
+        return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
     def joint(log_probs: Tensor, at: At) -> tuple[Tensor, Tensor | None]:
         loglik, classes = label.at(at)
@@ -191,17 +256,17 @@ def label_nll(
         possible, classes = joint(log_probs, at)
         return possible.softmax(dim=1), classes
 
-    size = SMALL if label.classes is None and logits_nc.device.type == "cpu" else LARGE
+    size = SMALL if not label.few and logits_nc.device.type == "cpu" else LARGE
     nll = blockwise_nll(logits_nc, losses, targets, size)
-    return reduce(nll.where(label.labelled, 0.0).clamp(min=0), label.labelled, reduction)
+    return reduce(nll.where(labelled, 0.0).clamp(min=0), labelled, reduction)
 
 
-def label_nlls(given: Sequence[tuple[Tensor, Tensor]], evidence: Evidence) -> list[Tensor]:
-    """`label_nll` of several logits and row ids; small ones are concatenated, since each operation has overhead."""
-    if len(given) < 2 or sum(logits.numel() for logits, _ in given) > FEW:
-        return [label_nll(logits, rows, evidence) for logits, rows in given]
-    logits, rows = (torch.cat(parts) for parts in zip(*given, strict=True))
-    return list(torch.split(label_nll(logits, rows, evidence), [len(rows) for _, rows in given]))
+def label_nlls(given: Sequence[tuple[Tensor, Tensor, str]], evidence: Evidence) -> list[Tensor]:
+    """`label_nll` of several logits, row ids and versions; small ones are concatenated, as operations have overhead."""
+    if len(given) < 2 or sum(logits.numel() for logits, *_ in given) > FEW:
+        return [label_nll(logits, rows, evidence, version=version) for logits, rows, version in given]
+    logits, rows = (torch.cat([part[place] for part in given]) for place in (0, 1))
+    return list(torch.split(label_nll(logits, rows, evidence), [len(rows) for _, rows, _ in given]))
 
 
 class Guess(NamedTuple):
@@ -213,7 +278,15 @@ class Guess(NamedTuple):
 
 
 @torch.no_grad()
-def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = "plain", *, few: int = FEW) -> Guess:
+def guess(
+    logits_nc: Tensor,
+    rows: Tensor,
+    evidence: Evidence,
+    refine: Refine = "plain",
+    *,
+    complete: bool = False,
+    few: int = FEW,
+) -> Guess:
     """Pseudo-labels (section 6.2 of the paper): `condition`, if `refine` is ``"cond"``, and `agrees`.
 
     >>> from leco import Ontology
@@ -225,7 +298,14 @@ def guess(logits_nc: Tensor, rows: Tensor, evidence: Evidence, refine: Refine = 
     _check_rows(logits_nc, rows, evidence)
     if logits_nc.numel() <= few:
         return _guess(logits_nc, evidence.gather(rows), refine)
-    label = Lookup.dense(rows, evidence)
+    allowed = _few_allowed(rows, evidence) if complete and refine == "cond" else None
+    if allowed is not None:
+        classes, loglik = allowed
+        confidence, place = condition(logits_nc.gather(1, classes), loglik).max(dim=1)
+        likeliest = logits_nc.argmax(dim=1, keepdim=True)
+        possible = ((classes == likeliest) & (loglik > -torch.inf)).any(dim=1)
+        return Guess(classes.gather(1, place.unsqueeze(1)).squeeze(1), confidence, possible)
+    label = look_up(rows, evidence, sparse=False)
     guesses = Guess(
         torch.empty_like(rows, dtype=torch.int64),
         torch.empty_like(rows, dtype=in_full(logits_nc[:0]).dtype),
@@ -247,11 +327,13 @@ def soft_guess_nll(
     keep: Tensor | None = None,
     ignore: Tensor | None = None,
     reduction: Reduction = "none",
+    complete: bool = False,
     few: int = FEW,
 ) -> Tensor:
     """`soft_pseudo_nll` with the probabilities given by another network's logits, conditioned if `refine` is "cond".
 
-    They are computed in both the forward and the backward pass rather than stored.
+    They are computed in both the forward and the backward pass rather than stored. `complete` says that `rows` (n,) are
+    of samples that all have a label; if labels allow few classes, only these are looked at.
     """
     _check_rows(logits_nc, rows, evidence)
     check_shapes(logits_nc, guess_logits_nc)
@@ -259,7 +341,14 @@ def soft_guess_nll(
     if logits_nc.numel() <= few:
         probs_nc = _probs(others, evidence.gather(rows), refine)
         return soft_pseudo_nll(logits_nc, probs_nc, keep, ignore, reduction)
-    label = Lookup.dense(rows, evidence)
+    counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
+    allowed = _few_allowed(rows, evidence) if complete and refine == "cond" else None
+    if allowed is not None:
+        classes, loglik = allowed
+        probs = condition(others.gather(1, classes), loglik)
+        log_probs = shared_log_probs(logits_nc).gather(1, classes).masked_fill(probs == 0, 0.0)  # 0 log 0 is 0
+        return reduce(kept(kept(-(probs * log_probs).sum(dim=1), counted), keep), counted, reduction)
+    label = look_up(rows, evidence, sparse=False)
 
     def targets(_: Tensor, at: At) -> tuple[Tensor, None]:
         return _probs(block(others, at), label.at(at)[0], refine), None
@@ -269,7 +358,6 @@ def soft_guess_nll(
         return -(log_probs.masked_fill_(probs == 0, 0.0) * probs).sum(dim=1)  # 0 log 0 is 0
 
     nll = blockwise_nll(logits_nc, losses, targets, SMALL)
-    counted = torch.ones_like(rows, dtype=torch.bool) if ignore is None else ~ignore
     return reduce(kept(kept(nll, counted), keep), counted, reduction)
 
 

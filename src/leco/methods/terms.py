@@ -6,7 +6,7 @@ A term lists the logits it needs; `forward_once` runs each distinct (network, pa
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,11 @@ class Labelled(Protocol):
     @property
     def labels(self) -> Mapping[str, Tensor]:
         """Labels (n, ...) of every version that has any; -1 where one is missing."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is known to have a label."""
         ...
 
 
@@ -91,15 +96,16 @@ class Term:
     name: str
     needs: tuple[Request, ...]
     loss: Callable[[Outputs, Step, Evidence], Loss]
+    check: Callable[[Step, Evidence], None] = lambda *_: None  # of labels on the CPU, before they are used
 
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """The loss of a step, the value of each term, and the health of the pseudo-labels."""
+    """The loss of a step, the value of each term, and the health of the pseudo-labels; all on the device."""
 
     loss: Tensor
-    terms: dict[str, float]
-    health: dict[str, tuple[float, float]]  # total and count
+    terms: dict[str, Tensor]
+    health: dict[str, tuple[Tensor, Tensor]]  # total and count
 
 
 TermBuilder = Callable[[Method, PseudoLabelSettings, HistorySettings], Term]
@@ -134,36 +140,44 @@ def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lam
     """
     means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
     parts = torch.stack([torch.stack((mean.total.detach().double(), mean.count.double())) for mean in means])
-    whole = iter(add_up(parts).tolist())
+    whole = iter(add_up(parts).unbind())
     summands: list[Tensor] = []
-    values: dict[str, float] = {}
-    health: dict[str, tuple[float, float]] = {}
+    values: dict[str, Tensor] = {}
+    health: dict[str, tuple[Tensor, Tensor]] = {}
     for name, loss in losses.items():
-        values[name] = 0.0
+        values[name] = parts.new_zeros(())
         for mean in loss.means:
-            total, count = next(whole)
-            summands.append(mean.total / max(count, 1.0))
-            values[name] += total / max(count, 1.0)
+            total, count = next(whole).unbind()
+            summands.append(mean.total / count.clamp(min=1).to(mean.total.dtype))
+            values[name] = values[name] + total / count.clamp(min=1)
         for quantity in loss.health:
-            total, count = next(whole)
+            total, count = next(whole).unbind()
             health[quantity] = (total, count)
     return Combined(torch.stack(summands).sum(), values, health)
 
 
 def forward_once(
-    networks: Mapping[str, Callable[[Tensor], Logits]],
+    networks: Mapping[str, Callable[[Any], Logits]],
     views: Mapping[tuple[str, str], Tensor],
     summands: Sequence[Term],
 ) -> dict[Request, Logits]:
     """Run every distinct request of the terms once; `views` holds inputs by (part, view). A teacher gets no gradient.
 
     Requests for a part that the batch lacks (history in the first period) are skipped. New samples and history are
-    forwarded separately, so that BatchNorm normalises each by its own statistics (decision 10).
+    forwarded separately, so that BatchNorm normalises each by its own statistics (decision 10); heads with very many
+    classes see both at once (`Network.joins_parts`).
     """
     wanted = dict.fromkeys(request for term in summands for request in term.needs)
     outputs: dict[Request, Logits] = {}
+    both = (NEW, HISTORY)
+    student = networks["student"]
+    if getattr(student, "joins_parts", False) and all(r in wanted and (r.part, r.view) in views for r in both):
+        inputs = tuple(views[request.part, request.view] for request in both)
+        sizes = [len(part) for part in inputs]
+        found = {version: logits.split(sizes) for version, logits in student(inputs).items()}
+        outputs = {request: {v: parts[place] for v, parts in found.items()} for place, request in enumerate(both)}
     for request in wanted:
-        if (request.part, request.view) in views:
+        if request not in outputs and (request.part, request.view) in views:
             differentiated = request in (NEW, HISTORY)  # weak views only make pseudo-labels
             with torch.set_grad_enabled(torch.is_grad_enabled() and differentiated):
                 outputs[request] = networks[request.network](views[request.part, request.view])
@@ -173,7 +187,7 @@ def forward_once(
 def newest_labels(outputs: Outputs, step: Step, evidence: Evidence, smoothing: float = 0.0) -> Loss:
     """L, eq. 1: cross-entropy of the new samples, of whose labels a share (`smoothing`) is spread over all classes."""
     logits, rows = outputs[NEW][evidence.ontology.newest.name], step.new.rows
-    nll = label_nll(logits, rows, evidence)
+    nll = label_nll(logits, rows, evidence, version=evidence.ontology.newest.name)
     if smoothing:
         nll = (1 - smoothing) * nll + smoothing * uniform_nll(logits).where(rows != UNLABELLED, 0.0)
     return Loss([Mean.over(nll, rows != UNLABELLED)])
@@ -183,12 +197,23 @@ def partial_labels(outputs: Outputs, step: Step, evidence: Evidence, on_new: boo
     """L_LPL, eq. 7: for every earlier version, all samples with a label in it; those of new samples are implied."""
     newest = evidence.ontology.newest.name
     given = [
-        [(logits, evidence.ids(labels, v.name)) for logits, labels in _given(outputs, step, newest, v.name, on_new)]
+        [
+            (logits, evidence.known_ids(labels, v.name), v.name)
+            for logits, labels in _given(outputs, step, newest, v.name, on_new)
+        ]
         for v in evidence.ontology.versions[:-1]
     ]
-    losses = iter(label_nlls([pair for pairs in given for pair in pairs], evidence))
-    means = [_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows in pairs]) for pairs in given]
+    losses = iter(label_nlls([part for parts in given for part in parts], evidence))
+    means = [_add([Mean.over(next(losses), rows != UNLABELLED) for _, rows, _ in parts]) for parts in given]
     return Loss(_per_new_sample(means, step) if sums else means)
+
+
+def check_labels(step: Step, evidence: Evidence, on_new: bool = True) -> None:
+    """Refuse labels of earlier versions that no newest class explains."""
+    for version in evidence.with_impossible:
+        for batch in (step.new if on_new else None, step.history):
+            if batch is not None:
+                evidence.ids(batch.labels[version], version)
 
 
 def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = True, sums: bool = False) -> Loss:
@@ -202,7 +227,8 @@ def old_heads(outputs: Outputs, step: Step, evidence: Evidence, on_new: bool = T
 
 @register_term("lpl", "coarse")
 def _partial_labels_term(_: Method, __: PseudoLabelSettings, history: HistorySettings) -> Term:
-    return Term("lpl", (NEW, HISTORY), partial(partial_labels, on_new=history.coarse_on_new, sums=history.sums))
+    loss = partial(partial_labels, on_new=history.coarse_on_new, sums=history.sums)
+    return Term("lpl", (NEW, HISTORY), loss, partial(check_labels, on_new=history.coarse_on_new))
 
 
 @register_term("joint", "coarse", needs_old_heads=True)
@@ -233,7 +259,8 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
             return Loss([])
         newest, rows = evidence.ontology.newest.name, step.history.rows
         logits, guesses = outputs[HISTORY][newest], outputs[source][newest].detach()
-        guessed = guess(guesses, rows, evidence, method.refine)
+        complete = rows.dim() == 1 and step.history.complete
+        guessed = guess(guesses, rows, evidence, method.refine, complete=complete)
         labelled, seen = rows != UNLABELLED, guessable(rows)
         keep = seen
         if method.refine == "filter":
@@ -245,7 +272,7 @@ def pseudo_labels(method: Method, settings: PseudoLabelSettings, _: HistorySetti
         elif masked:
             nll = kept(masked_divergence(logits, guesses, rows, evidence), keep)
         else:
-            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep)
+            nll = soft_guess_nll(logits, guesses, rows, evidence, method.refine, keep=keep, complete=complete)
         health = {"kept": Mean.over(keep, seen), "agreement": Mean.over(guessed.agrees & labelled, labelled)}
         return Loss([Mean.over(nll, seen)], health)
 

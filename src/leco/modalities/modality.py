@@ -126,7 +126,7 @@ class Modality(ABC):
 
     def probs(self, network: nn.Module, ready: Tensor, version: str, *, window: int, sizes: Tensor | None) -> Tensor:
         """Probabilities (n, c, ...) of a version's classes for normalised inputs; `sizes` are those before padding."""
-        probs: Tensor = network(ready)[version].float().softmax(dim=1).cpu()
+        probs: Tensor = network(ready)[version].float().softmax(dim=1)
         return probs
 
     @abstractmethod

@@ -65,7 +65,10 @@ def evaluated(models: Sequence["Model"], data: Dataset, split: str) -> Evaluatio
             judged = so_far
             tick(number * size, len(chosen))
     assert judged is not None
-    tables = [judged.scores(number, model.ontology, model.description.evaluated) for number, model in enumerate(models)]
+    tables = []
+    for number, model in enumerate(models):
+        with model.checked():
+            tables.append(judged.scores(number, model.ontology, model.description.evaluated))
     versions = {}
     for name, mine in reversed(tables[0].items()):
         other = tables[1].get(name) if len(tables) > 1 else None
@@ -86,7 +89,7 @@ def _candidate(model: "Model", samples: Samples) -> Candidate:
 
     def predict(inputs: Tensor, ids: Tensor) -> Tensor:
         sizes = None if samples.sizes is None else samples.sizes.read(ids)
-        return model.probs(known.modality.prepare(inputs, known.shape), sizes)
+        return model.predictor.on_device(known.modality.prepare(inputs, known.shape), sizes)
 
     return Candidate(model.ontology, samples, predict)
 

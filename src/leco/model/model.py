@@ -3,6 +3,7 @@
 import copy
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,8 @@ class Model:
         chosen, side = self._version(version).name, self.description.side
         assert side is not None
         below = None if root is None else Path(root)
-        try:
+        with self.checked():
             yield from write_masks(self.predictor, side, _paths(inputs), chosen, Path(folder), root=below)
-        except NotFiniteError as error:
-            raise self._broken(error) from None
 
     def evaluate(
         self,
@@ -279,13 +278,16 @@ class Model:
 
     def probs(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Probabilities (n, c, ...) of the newest classes, of inputs as the network takes them before normalisation."""
-        try:
+        with self.checked():
             return self.predictor.probs(inputs, sizes)
-        except NotFiniteError as error:
-            raise self._broken(error) from None
 
-    def _broken(self, error: NotFiniteError) -> LecoError:
-        return LecoError(f"{self.place}: {error}: its weights, or its normalisation, are broken")
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Name the model in the error about predictions that are NaN."""
+        try:
+            yield
+        except NotFiniteError as error:
+            raise LecoError(f"{self.place}: {error}: its weights, or its normalisation, are broken") from None
 
     def __repr__(self) -> str:
         metric, newest = self.description.metric, self.description.newest

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from leco.errors import LecoError, first_line
 from leco.ontology.version import Version
 
+MANY = 4_096  # classes
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -25,6 +26,11 @@ class AnyNetwork(nn.Module):
     backbone: nn.Module
     heads: nn.ModuleList
     versions: tuple[str, ...]
+
+    @property
+    def joins_parts(self) -> bool:
+        """Whether `forward` takes a tuple of inputs, whose features it computes apart and whose logits together."""
+        return False
 
 
 class Network(AnyNetwork):
@@ -42,9 +48,18 @@ class Network(AnyNetwork):
             nn.init.xavier_normal_(head.weight)
             nn.init.zeros_(head.bias)
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Logits (n, c) for each version that has a head."""
-        features = self.backbone(inputs)
+    @property
+    def joins_parts(self) -> bool:
+        """Whether the heads are so large that new samples and history should go through them together.
+
+        The gradient of a head's weights, as large as themselves, is then computed once.
+        """
+        return sum(head.out_features for head in self.heads if isinstance(head, nn.Linear)) >= MANY
+
+    def forward(self, inputs: Tensor | tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """Logits (n, c) for each version that has a head; BatchNorm sees each of several inputs by itself."""
+        parts = inputs if isinstance(inputs, tuple) else (inputs,)
+        features = torch.cat([self.backbone(part) for part in parts]) if len(parts) > 1 else self.backbone(parts[0])
         return {version: head(features) for version, head in zip(self.versions, self.heads, strict=True)}
 
     def on(self, backbone: nn.Module) -> "Network":

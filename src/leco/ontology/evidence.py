@@ -41,6 +41,8 @@ class Evidence:
     classes: Tensor  # (num_entries,) newest class index
     loglik: Tensor  # (num_entries,)
     silent: Tensor  # (num_rows,) whether a label is of a class that was later ignored
+    informative: Tensor  # (num_rows,) whether a label rules anything out
+    most: dict[str, int]  # version name -> largest number of entries of its rows
 
     @classmethod
     def of(cls, ontology: "Ontology") -> "Evidence":
@@ -56,13 +58,20 @@ class Evidence:
             blocks.append(ontology.transition(newest.name, version.name).sparse.T.tocsr())
             silent.append(ontology.ended(version.name)[0])
         table = sparse.vstack(blocks, format="csr")
+        counts = np.diff(table.indptr)
+        certain = np.add.reduceat(np.append(table.data, 0) == 1, table.indptr[:-1]) * (counts > 0)
+        informative = certain < len(newest)
+        informative[UNLABELLED] = False
+        most = {v.name: int(counts[offsets[v.name] :][: len(v)].max(initial=1)) for v in ontology.versions}
         return cls(
             ontology,
             offsets,
             torch.from_numpy(table.indptr.astype(np.int64)),
             torch.from_numpy(table.indices.astype(np.int64)),
             torch.from_numpy(np.log(table.data)).float(),
-            torch.from_numpy(np.concatenate(silent) & (np.diff(table.indptr) == 0)),
+            torch.from_numpy(np.concatenate(silent) & (counts == 0)),
+            torch.from_numpy(informative),
+            most,
         )
 
     @property
@@ -75,7 +84,8 @@ class Evidence:
 
     def to(self, device: torch.device | str) -> "Evidence":
         """Return the same evidence on another device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("starts", "classes", "loglik", "silent")}
+        names = ("starts", "classes", "loglik", "silent", "informative")
+        tensors = {name: getattr(self, name).to(device) for name in names}
         return replace(self, **tensors)
 
     def ids(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
@@ -94,8 +104,8 @@ class Evidence:
         else:
             indices = torch.from_numpy(known.encode(labels))
         indices = indices.to(self.starts.device)
-        ids = self._row_ids[version][indices]  # -1 is the last of them
-        if version in self._with_impossible and (impossible := ids == _IMPOSSIBLE).any():
+        ids = self.known_ids(indices, version)
+        if version in self.with_impossible and (impossible := ids == _IMPOSSIBLE).any():
             label = known.handle(int(indices[impossible][0]))
             raise LecoError(
                 f"label {label!r} of {version} is impossible: no class of {self.ontology.newest.name} comes from it; "
@@ -103,6 +113,10 @@ class Evidence:
                 "dropped it"
             )
         return ids
+
+    def known_ids(self, indices: Tensor, version: str) -> Tensor:
+        """Return the row ids of label indices that were checked before, by `ids`; a GPU need not be waited for."""
+        return self._row_ids[version][indices.long()]  # -1 is the last of them
 
     @cached_property
     def _row_ids(self) -> dict[str, Tensor]:
@@ -115,7 +129,7 @@ class Evidence:
         return found
 
     @cached_property
-    def _with_impossible(self) -> set[str]:
+    def with_impossible(self) -> set[str]:
         """Versions with a class that no newest class explains."""
         return {version for version, ids in self._row_ids.items() if (ids == _IMPOSSIBLE).any()}
 
@@ -131,16 +145,31 @@ class Evidence:
         fits = len(self) * self.num_classes <= _TABLE
         return self._dense(torch.arange(len(self), device=self.starts.device)) if fits else None
 
+    def longest(self, flat: Tensor, version: str | None = None) -> int:
+        """Largest number of classes that some rows allow, of one version if it is given; a GPU is not asked."""
+        if version is not None:
+            return self.most[version]
+        if flat.device.type != "cpu" or not len(flat):
+            return max(self.most.values())
+        return max(1, int((self.starts[flat + 1] - self.starts[flat]).max()))
+
+    def entries(self, flat: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        """Return the at most m classes that each of n rows allows, and their log-likelihoods: (n, m) each.
+
+        Shorter rows are padded by their first class, with -inf; one without entries (no label) is nothing but padding.
+        """
+        start = self.starts[flat]
+        count = (self.starts[flat + 1] - start).unsqueeze(1)
+        number = torch.arange(most, device=flat.device)
+        real = number < count
+        entry = (start.unsqueeze(1) + number.where(real, 0)).clamp(max=len(self.classes) - 1)
+        return self.classes[entry], self.loglik[entry].where(real, -torch.inf)
+
     def _dense(self, flat: Tensor) -> Tensor:
-        start, stop = self.starts[flat], self.starts[flat + 1]
-        counts = stop - start
-        sample = torch.repeat_interleave(torch.arange(len(flat), device=flat.device), counts)
-        before = counts.cumsum(0) - counts  # entries of earlier samples
-        entry = torch.arange(len(sample), device=flat.device) + (start - before)[sample]
+        classes, loglik = self.entries(flat, self.longest(flat))
         rows = torch.full((len(flat), self.num_classes), -torch.inf, device=flat.device)
-        rows[sample, self.classes[entry]] = self.loglik[entry]
-        rows[flat == UNLABELLED] = 0.0
-        return rows
+        rows = rows.scatter_reduce_(1, classes, loglik, "amax")  # padding is -inf
+        return rows.masked_fill_((flat == UNLABELLED).unsqueeze(1), 0.0)
 
     def rows(self, labels: Tensor | NDArray[Any] | Sequence[Any], version: str) -> Tensor:
         """Return the log-likelihoods over the newest classes, (n, C, ...), of labels of `version`.

@@ -95,19 +95,26 @@ class Transition:
             raise LecoError(f"{newer.old.name} does not follow {self.new.name}")
         return Transition(self.old, newer.new, newer.sparse @ self.sparse)
 
+    @cached_property
+    def _edges(self) -> "tuple[Tensor, Tensor, Tensor]":
+        """New class, old class and share of each link."""
+        import torch
+
+        edges = self.sparse.tocoo()
+        indices = (torch.from_numpy(found.astype(np.int64)) for found in (edges.row, edges.col))
+        return (*indices, torch.from_numpy(edges.data))
+
     def project(self, probs_nc: "Tensor") -> "Tensor":
         """Return probabilities over the classes of `old`, given those over `new` (dimension 1): ``probs @ shares``.
 
         The probability of brand-new classes is lost, so the result may sum to less than one.
         """
-        import torch
+        from leco.placement import constant
 
         if probs_nc.dim() < 2 or probs_nc.shape[1] != len(self.new):
             raise LecoError(f"probabilities of shape {tuple(probs_nc.shape)} do not fit {len(self.new)} classes")
-        edges = self.sparse.tocoo()
-        new_index = torch.from_numpy(edges.row.astype(np.int64)).to(probs_nc.device)
-        old_index = torch.from_numpy(edges.col.astype(np.int64)).to(probs_nc.device)
-        weight = torch.from_numpy(edges.data).to(probs_nc)
+        new_index, old_index, weight = (constant(each, probs_nc.device) for each in self._edges)
+        weight = weight.to(probs_nc.dtype)
         mass = probs_nc.index_select(1, new_index) * weight.view(1, -1, *[1] * (probs_nc.dim() - 2))
         projected = probs_nc.new_zeros(probs_nc.shape[0], len(self.old), *probs_nc.shape[2:])
         return projected.index_add(1, old_index, mass)

@@ -14,6 +14,7 @@ from leco.data.samples import InMemory
 from leco.data.views.sets import ViewSet
 from leco.devices import place
 from leco.models.network import AnyNetwork, Network
+from leco.placement import send
 from leco.training.loop import Job
 
 _MOST_VIEWS = 256
@@ -28,7 +29,7 @@ class Bank:
     Views of later spans of steps are computed when the first of these steps comes.
     """
 
-    place: Tensor  # (pool,) index of a sample in `features`
+    place: Tensor  # (pool,) index of a sample in `features`, on the CPU
     compute: Callable[[int, int], Tensor]  # features (samples, views, d) of the views from one number to another
     views: int  # of all spans
     spans: int
@@ -39,8 +40,10 @@ class Bank:
     def __call__(self, _: Tensor, draws: Draws) -> Tensor:
         """Features of one view of each sample."""
         self.enter(min(draws.step * self.spans // self.steps, self.spans - 1))
-        which = draws.integers("bank", 0, self.features.shape[1]).squeeze(1)
-        return self.features[self.place[draws.ids], which]
+        views = self.features.shape[1]
+        which = draws.at_home.integers("bank", 0, views).squeeze(1)
+        rows = send(self.place[draws.ids] * views + which, self.features.device)
+        return self.features.view(-1, self.features.shape[2]).index_select(0, rows)
 
     def enter(self, span: int) -> None:
         """Compute the views of a span, unless they are there."""
@@ -111,14 +114,15 @@ def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: 
     def compute(first: int, end: int) -> Tensor:
         found = []
         for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
-            inputs, ours = steps.samples.inputs.read(ids).to(device), ids.to(device)
-            seen = [job.normalise(view(inputs, Draws(job.seed, number, ours))) for number in range(first, end)]
+            inputs = send(steps.samples.inputs.read(ids), device)
+            draws = [Draws(job.seed, number, ids, device) for number in range(first, end)]
+            seen = [job.normalise(view(inputs, each)) for each in draws]
             found.append(torch.stack([backbone(images) for images in seen], dim=1))
         return torch.cat(found)
 
     where = torch.zeros(len(steps.samples), dtype=torch.int64)
     where[indices] = torch.arange(len(indices))
-    return Bank(where.to(device), compute, views, spans, len(steps))
+    return Bank(where, compute, views, spans, len(steps))
 
 
 def _equal(one: nn.Module, other: nn.Module) -> bool:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import make_fabric, place, seed_dropout, share_statistics
+from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
-from leco.methods.terms import Combined, Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
+from leco.methods.terms import Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
 from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
@@ -25,6 +25,7 @@ from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
 from leco.training.optimisers import OPTIMISERS, parameter_groups, rate_factor
 from leco.training.priors import log_priors, with_priors
+from leco.training.readings import READ_EVERY, Pace, Unread, read
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _AT_ONCE = 512  # samples
@@ -52,9 +53,9 @@ class Report:
     """Progress after one step."""
 
     step: int
-    losses: dict[str, float]
+    losses: dict[str, float]  # as last read from the device
     learning_rate: float
-    images_per_second: float
+    images_per_second: float  # since they were read before
     # Set at evaluation steps only: the validation score (if there is a validation set), and the means since the last
     # evaluation of all losses and of the health of the pseudo-labels.
     score: float | None = None
@@ -82,8 +83,12 @@ class Training:
             parameter_groups(network, settings.optimiser), settings.optimiser
         )
         self.student, self.optimiser = fabric.setup(network, self.state)
+        self.scaler = gradient_scaler(fabric)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
+        self.unread: list[Unread] = []
+        self.read_every = 1 if fabric.device.type == "cpu" else READ_EVERY
+        self.losses: dict[str, float] = {}  # of the step that was read last
         self.sums: dict[str, tuple[float, float]] = {}  # totals and counts since the last evaluation
         self.means: dict[str, float] = {}  # of the last evaluation
         self.seconds, self.step_seconds, self.images = 0.0, 0.0, 0  # with and without evaluation
@@ -99,8 +104,11 @@ class Training:
         newest, adjust = evidence.ontology.newest.name, job.settings.loss.adjust
         frequencies = log_priors(job.steps, adjust) if adjust else {}
         priors = {part: prior.to(fabric.device) for part, prior in frequencies.items()}
+        pace = Pace()
         started = time.perf_counter()
         for on_cpu in loader(job.steps, self.step, job.workers):
+            for term in job.terms:
+                term.check(on_cpu, job.steps.evidence)
             batch = on_cpu.to(fabric.device)
             rate = job.settings.learning_rate * rate_factor(settings, self.step, total)
             frozen = self._enter_step(rate)
@@ -110,22 +118,28 @@ class Training:
             if priors:
                 outputs = with_priors(outputs, priors, newest)
             found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
-            check_losses(found.terms, self.step, rate)
+            self.unread.append(Unread(self.step, rate, found.terms, found.health))
             fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
+            del outputs, found, views  # so that the memory of logits can be used again
             if frozen:
                 self.network.backbone.zero_grad(set_to_none=True)
             if settings.clip:
-                fabric.clip_gradients(self.student, self.optimiser, max_norm=settings.clip)
+                # Infinite gradients show in the losses, which are checked; a GPU need not be asked in every step.
+                fabric.clip_gradients(self.student, self.optimiser, max_norm=settings.clip, error_if_nonfinite=False)
             self.optimiser.step()
             self.optimiser.zero_grad(set_to_none=True)
             self.average.update(self.network, self.step)
-            self._count(found)
             self.step += 1
+            evaluates = self.step % every == 0 or self.step == total
+            reads = evaluates or self.step % self.read_every == 0
+            if reads:
+                self._read()
             seen = len(batch) * fabric.world_size
             took = time.perf_counter() - started
             self.step_seconds, self.images = self.step_seconds + took, self.images + seen
-            report = Report(self.step, found.terms, rate, seen / took)
-            if self.step % every == 0 or self.step == total:
+            pace.add(seen, took, whole=reads)
+            report = Report(self.step, self.losses, rate, pace.speed)
+            if evaluates:
                 report = replace(report, score=self._evaluate(), means=self._means())
             self.seconds += time.perf_counter() - started
             yield report
@@ -155,11 +169,15 @@ class Training:
         assert isinstance(whole, Tensor)
         return whole
 
-    def _count(self, found: Combined) -> None:
-        """Add to the means since the last evaluation."""
-        for name, (total, count) in (found.health | {n: (v, 1.0) for n, v in found.terms.items()}).items():
-            before = self.sums.get(name, (0.0, 0.0))
-            self.sums[name] = (before[0] + total, before[1] + count)
+    def _read(self) -> None:
+        """Read the losses and counts of the last steps, check them, and add them to the means."""
+        for step, rate, losses, health in read(self.unread):
+            check_losses(losses, step, rate)
+            self.losses = losses
+            for name, (total, count) in (health | {n: (v, 1.0) for n, v in losses.items()}).items():
+                before = self.sums.get(name, (0.0, 0.0))
+                self.sums[name] = (before[0] + total, before[1] + count)
+        self.unread.clear()
 
     def _means(self) -> dict[str, float]:
         self.means = {name: total / count for name, (total, count) in self.sums.items() if count}
@@ -179,6 +197,7 @@ class Training:
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that the rest of the run depends on."""
+        self._read()
         tensors: dict[str, Tensor] = {}
         for part, state in self._states().items():
             tensors |= {f"{part}/{name}": tensor for name, tensor in state.items()}
@@ -187,6 +206,7 @@ class Training:
             **{"best_score": score, "best_step": self.best_step, "sums": self.sums, "means": self.means},
             "time": {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images},
             "optimiser": self._numbers(),
+            **({"scaler": self.scaler.state_dict()} if self.scaler is not None else {}),
         }
         return Checkpoint(self.step, tensors, notes)
 
@@ -196,6 +216,8 @@ class Training:
         self.average.model.load_state_dict(_part(checkpoint.tensors, "average"))
         self.best = _part(checkpoint.tensors, "best")
         self._resume_optimiser(_part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
+        if self.scaler is not None and "scaler" in checkpoint.notes:
+            self.scaler.load_state_dict(checkpoint.notes["scaler"])
         score = checkpoint.notes["best_score"]
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
@@ -268,7 +290,7 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
     for part, view in wanted:
         samples = parts[part]
         if samples is not None:
-            draws = Draws(job.seed, step, samples.ids)
+            draws = Draws(job.seed, step, samples.ids, samples.inputs.device)
             made[part, view] = job.normalise(getattr(job.views, view)(samples.inputs, draws))
     return made
 
@@ -280,7 +302,7 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
         batch = steps.read(pool, torch.arange(start, min(start + _AT_ONCE, len(pool.indices))))
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
-        yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids))), evidence
+        yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
 
 
 def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:

@@ -152,3 +152,28 @@ def test_a_masked_divergence_is_summed_over_the_classes_that_a_label_allows(whic
     (loss * weights).sum().backward()
     (dense * weights).sum().backward()
     torch.testing.assert_close(found.grad, expected.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("refine", ["plain", "cond"])
+def test_of_samples_that_all_have_a_label_only_the_classes_that_it_allows_are_looked_at(refine):
+    names = [(f"a{number // 2}", f"b{number}") for number in range(40)]
+    evidence = Ontology.from_taxonomy("pairs", ["v1", "v2"], names).evidence()
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, len(evidence), (30,), generator=generator)
+    logits, teacher = (4 * torch.randn(30, 40, generator=generator) for _ in range(2))
+    teacher[0, :38], teacher[0, 38:] = 1e4, -1e4  # far from what a label may allow
+    rows[0] = evidence.ids(["a19"], "v1")
+    gradients, values, guesses = [], [], []
+    for complete in (False, True):
+        student = logits.clone().requires_grad_()
+        soft = soft_guess_nll(student, teacher, rows, evidence, refine, complete=complete, few=-1)
+        both = soft + label_nll(student, rows, evidence, few=-1)  # which share log-probabilities
+        both.sum().backward()
+        gradients.append(student.grad)
+        values.append(both.detach())
+        guesses.append(guess(teacher, rows, evidence, refine, complete=complete, few=-1))
+    torch.testing.assert_close(values[1], values[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    assert torch.equal(guesses[1].labels, guesses[0].labels)
+    assert torch.equal(guesses[1].agrees, guesses[0].agrees)
+    torch.testing.assert_close(guesses[1].confidence, guesses[0].confidence)

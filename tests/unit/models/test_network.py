@@ -1,10 +1,15 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leco import LecoError, Version
+from leco import LecoError, Ontology, Version
+from leco.methods import Method
+from leco.methods.terms import HISTORY, NEW, forward_once, terms
 from leco.models import Network, build_backbone
+from leco.models.network import MANY
 from leco.models.wide_resnet import WideResNet
 
 TEN = Version("v1.2", tuple(str(i) for i in range(10)))  # a name with a dot
@@ -99,3 +104,23 @@ def test_resnet_50_is_timms():
 def test_unknown_backbones_are_named(name, message):
     with pytest.raises(LecoError, match=message):
         build_backbone(name, (3, 32, 32))
+
+
+def test_many_classes_are_predicted_for_both_parts_together_and_batchnorm_sees_them_apart():
+    tree = Ontology.from_taxonomy("many", ["v1", "v2"], [(f"a{k // 10}", f"b{k}") for k in range(MANY)])
+    torch.manual_seed(0)
+    together = Network(build_backbone("wrn-10-1", (1, 8, 8)), [tree.newest])
+    apart = copy.deepcopy(together)
+    views = {(part, "strong"): torch.randn(size, 1, 8, 8) for part, size in (("new", 6), ("history", 4))}
+    summands = terms(Method.parse("lpl"))
+    found = forward_once({"student": together}, views, summands)
+    expected = forward_once({"student": lambda inputs: apart(inputs)}, views, summands)  # a plain function
+    assert together.joins_parts
+    for request in (NEW, HISTORY):
+        torch.testing.assert_close(found[request]["v2"], expected[request]["v2"])
+        (found[request]["v2"].square().mean() + expected[request]["v2"].square().mean()).backward(retain_graph=True)
+    for mine, theirs in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    for mine, theirs in zip(together.buffers(), apart.buffers(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert not Network(build_backbone("wrn-10-1", (1, 8, 8)), [tree["v1"]]).joins_parts

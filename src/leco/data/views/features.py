@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leco.data.rng import Draws, normal_quantiles
 from leco.data.views.images import check
+from leco.placement import constant
 
 WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2
 
@@ -15,7 +16,7 @@ WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2
 def weak(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
     """Add a little Gaussian noise, scaled by the standard deviation `std` of the features, shared or per dimension."""
     check(features, draws)
-    return features + WEAK_NOISE * std * draws.normal("noise", features.shape[1]).to(features.dtype)
+    return features + WEAK_NOISE * _on(std, features) * draws.normal("noise", features.shape[1]).to(features.dtype)
 
 
 def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
@@ -27,8 +28,13 @@ def strong(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
     levels = draws.branch("strong").levels("noise and dropout", features.shape[1])
     noise, kept = _noise_and_kept(features.device)
     flat = levels.view(-1)
-    noisy = features + STRONG_NOISE * std * noise.index_select(0, flat).view(levels.shape).to(features.dtype)
+    noises = noise.index_select(0, flat).view(levels.shape).to(features.dtype)
+    noisy = features + STRONG_NOISE * _on(std, features) * noises
     return noisy.mul_(kept.index_select(0, flat).view(levels.shape).to(features.dtype))
+
+
+def _on(std: Tensor | float, features: Tensor) -> Tensor | float:
+    return constant(std, features.device) if isinstance(std, Tensor) else std
 
 
 @lru_cache

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from leco.data.rng import Draws
 from leco.errors import LecoError
+from leco.placement import constant, send
 
 View = Callable[[Tensor, Draws], Tensor]
 GREY = 127
@@ -29,12 +31,14 @@ def pad_crop(images: Tensor, draws: Draws, padding: int = 4, mirror: bool = Fals
     height, width = images.shape[-2:]
     if padding >= min(height, width):
         raise LecoError(f"cannot reflect {padding} pixels at the border of images of {height}x{width}")
-    shifts = draws.integers("pad_crop", -padding, padding + 1, 2)
-    rows = reflect(arange(height, images) + shifts[:, :1], height)
-    columns = reflect(arange(width, images) + shifts[:, 1:], width)
+    at_home = draws.at_home
+    shifts = at_home.integers("pad_crop", -padding, padding + 1, 2)
+    rows = reflect(arange(height, shifts) + shifts[:, :1], height)
+    columns = reflect(arange(width, shifts) + shifts[:, 1:], width)
     if mirror:
-        columns = torch.where(draws.uniform("flip") < 0.5, width - 1 - columns, columns)
-    return pixels(images, rows[:, :, None], columns[:, None, :])
+        columns = torch.where(at_home.uniform("flip") < 0.5, width - 1 - columns, columns)
+    rows, columns = send(torch.cat([rows * width, columns], dim=1).int(), images.device).split([height, width], dim=1)
+    return gathered(images, rows[:, :, None] + columns[:, None, :])
 
 
 def random_resized_crop(
@@ -50,21 +54,23 @@ def random_resized_crop(
     """
     check(images, draws)
     height, width = images.shape[-2:]
-    area, shape, top, left = draws.uniform("random_resized_crop", 4).unbind(1)
+    area, shape, top, left = draws.at_home.uniform("random_resized_crop", 4).unbind(1)
     area = (scale[0] + (scale[1] - scale[0]) * area) * height * width
     shape = torch.exp(math.log(ratio[0]) + (math.log(ratio[1]) - math.log(ratio[0])) * shape)
     tall = (area / shape).sqrt().round().clamp(1, height)
     wide = (area * shape).sqrt().round().clamp(1, width)
     top, left = (top * (height - tall + 1)).floor(), (left * (width - wide + 1)).floor()
-    return resample(images, torch.stack([top, left, tall, wide], dim=1), size)
+    return resample(images, send(torch.stack([top, left, tall, wide], dim=1), images.device), size)
 
 
 def centre_crop_resize(images: Tensor, resize: int = 256, size: int = 224) -> Tensor:
     """Resize the shorter edge to `resize` and keep the central (size, size), in one step."""
     height, width = images.shape[-2:]
     side = min(height, width) * size / resize
-    box = torch.tensor([(height - side) / 2, (width - side) / 2, side, side], device=images.device)
-    return resample(images, box.expand(len(images), 4), size)
+    boxes = torch.full((len(images), 4), side, device=images.device)
+    boxes[:, 0].fill_((height - side) / 2)
+    boxes[:, 1].fill_((width - side) / 2)
+    return resample(images, boxes, size)
 
 
 def cutout(images: Tensor, draws: Draws) -> Tensor:
@@ -76,18 +82,18 @@ def cutout(images: Tensor, draws: Draws) -> Tensor:
     check(images, draws)
     height, width = images.shape[-2:]
     side = max(height, width) // 2
-    centre = draws.uniform("cutout", 2)
+    centre = draws.at_home.uniform("cutout", 2)
     top = (centre[:, :1] * height - side / 2).clamp(min=0).floor()
     left = (centre[:, 1:] * width - side / 2).clamp(min=0).floor()
-    row, column = arange(height, images), arange(width, images)
-    rows, columns = (row >= top) & (row <= top + side), (column >= left) & (column <= left + side)
-    return paint(images, rows.byte()[:, :, None] & columns.byte()[:, None, :], GREY)
+    row, column = arange(height, centre), arange(width, centre)
+    inside = torch.cat([(row >= top) & (row <= top + side), (column >= left) & (column <= left + side)], dim=1)
+    rows, columns = send(inside.byte(), images.device).split([height, width], dim=1)
+    return paint(images, rows[:, :, None] & columns[:, None, :], GREY)
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Normalise to a model's float32 input by mean and standard deviation per channel, of pixels in [0, 1]."""
-    shift, factor = (255 * mean).view(-1, 1, 1).to(images.device), (1 / (255 * std)).view(-1, 1, 1).to(images.device)
-    return (images.float() - shift) * factor
+    return Normalisation(mean, std)(images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +105,23 @@ class Normalisation:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Normalise images to a model's float32 input."""
-        return normalise(images, self.mean, self.std)
+        shift, factor = (constant(each, images.device) for each in self._shift_and_factor)
+        return (images.float() - shift) * factor
+
+    @cached_property
+    def _shift_and_factor(self) -> tuple[Tensor, Tensor]:
+        return (255 * self.mean).view(-1, 1, 1), (1 / (255 * self.std)).view(-1, 1, 1)
 
 
 def pixels(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Gather the pixels (n, c, a, b) at `rows` and `columns`, which broadcast to (n, a, b)."""
-    n, c, _, width = images.shape
-    index = (rows.int() * width + columns.int()).long()  # 32 bits: half the memory to write
-    found = images.flatten(2).gather(2, index.flatten(1)[:, None].expand(-1, c, -1))
-    return found.view(n, c, *index.shape[1:])
+    return gathered(images, rows.int() * images.shape[3] + columns.int())
+
+
+def gathered(images: Tensor, index: Tensor) -> Tensor:
+    """Gather the pixels (n, c, a, b) at indices (n, a, b) of 32 bits, half the memory to write."""
+    found = images.flatten(2).gather(2, index.long().flatten(1)[:, None].expand(-1, images.shape[1], -1))
+    return found.view(*images.shape[:2], *index.shape[1:])
 
 
 def paint(images: Tensor, where: Tensor, value: int) -> Tensor:

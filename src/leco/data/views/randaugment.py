@@ -5,16 +5,16 @@ return a lookup table of 256 pixel values or an affine map; all images with tabl
 together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate, pairwise
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from leco.data.rng import Draws
-from leco.data.views.images import arange, check, cutout, pad_crop, paint, pixels
+from leco.data.views.images import arange, check, cutout, pad_crop
+from leco.placement import send
 
 LEVELS = 10  # FixMatch's m: the level is one of 1..9, in tenths of the maximum
 COUNT = 2  # FixMatch's n: operations per image, each skipped with probability 0.5
@@ -35,8 +35,9 @@ def strong(images: Tensor, draws: Draws, flip: bool = True, padding: int = 4, *,
 def randaugment(images: Tensor, draws: Draws, count: int = COUNT) -> Tensor:
     """Apply `count` random operations of the pool to each image, each with probability 0.5 and at a random level."""
     check(images, draws)
-    settings = draws.integers("randaugment", 0, 2 * len(POOL) * len(STRENGTHS), count)  # the upper half: do nothing
-    settings = torch.where(settings < len(POOL) * len(STRENGTHS), settings, setting("Identity"))
+    known = len(POOL) * len(STRENGTHS)
+    settings = draws.at_home.integers("randaugment", 0, 2 * known, count)  # the upper half: do nothing
+    settings = torch.where(settings < known, settings, setting("Identity"))
     for turn in range(count):
         images = apply_each(images, settings[:, turn])
     return images
@@ -48,42 +49,62 @@ def setting(name: str, level: int = 1, sign: int = 1) -> int:
 
 
 def apply_each(images: Tensor, settings: Tensor) -> Tensor:
-    """Apply to each image the operation, level and sign that its setting encodes."""
-    settings, order = settings.sort(stable=True)
-    images = images.index_select(0, order)
-    counts = torch.bincount(settings // len(STRENGTHS), minlength=len(POOL)).tolist()
-    strengths = settings % len(STRENGTHS)
-    made: dict[Finish, list[Tensor]] = {operation.finish: [] for operation in POOL.values()}
-    for (name, operation), (start, end) in zip(POOL.items(), pairwise(accumulate(counts, initial=0)), strict=True):
-        if end > start:
-            plan = make(name, images[start:end], strengths[start:end])
-            made[operation.finish].append(plan)
-    plans = [(finish, torch.cat(plan)) for finish, plan in made.items() if plan]
-    parts = torch.split(images, [len(plan) for _, plan in plans])
-    done = [finish(part, plan) for part, (finish, plan) in zip(parts, plans, strict=True)]
-    return torch.cat(done or [images]).index_select(0, order.argsort())
+    """Apply to each image the operation, level and sign that its setting encodes; settings are on the CPU.
+
+    So a GPU need not be asked how many images each operation has.
+    """
+    operations = settings.div(len(STRENGTHS), rounding_mode="floor")
+    counts = torch.bincount(operations, minlength=len(POOL)).tolist()
+    order = _PLACES[operations].argsort(stable=True)
+    amounts = _AMOUNTS[settings[order]].view(torch.int64)  # their bits: so one copy is enough
+    plan = torch.stack([order, order.argsort(), _ROWS[settings[order]], amounts])
+    order, back, rows, bits = send(plan, images.device).unbind()
+    return _apply_sorted(images.index_select(0, order), counts, rows, bits.view(torch.double)).index_select(0, back)
 
 
-def make(name: str, images: Tensor, strengths: Tensor) -> Tensor:
-    """Output of an operation for each image; cached if it does not depend on the image's content."""
-    operation = POOL[name]
-    if operation.blind:
-        return cached_output(name, images.shape[1:], images.device).index_select(0, strengths)
-    return operation.make(images, parameters(name, images.device).index_select(0, strengths))
+def _apply_sorted(images: Tensor, counts: Sequence[int], rows: Tensor, amounts: Tensor) -> Tensor:
+    done, start = [], 0
+    for finish, names in GROUPS.items():
+        first, outputs = start, []
+        for name in names:
+            end = start + counts[_NUMBER[name]]
+            if end > start and not POOL[name].blind:
+                outputs.append(POOL[name].make(images[start:end], amounts[start:end]))
+            start = end
+        known = sum(counts[_NUMBER[name]] for name in names if POOL[name].blind)
+        if known:
+            outputs.append(_looked_up(finish, images, rows[start - known : start]))
+        if outputs:
+            done.append(finish(images[first:start], torch.cat(outputs) if len(outputs) > 1 else outputs[0]))
+    return torch.cat(done) if len(done) > 1 else done[0] if done else images
 
 
-@cache
-def cached_output(name: str, shape: torch.Size, device: torch.device) -> Tensor:
-    """Output of an operation at every strength, for images of a shape."""
-    images = torch.zeros(len(STRENGTHS), *shape, dtype=torch.uint8, device=device)
-    return POOL[name].make(images, parameters(name, device)).contiguous()
+def _looked_up(finish: "Finish", images: Tensor, rows: Tensor) -> Tensor:
+    """Outputs of operations that do not depend on the images' content, by their rows among those of all of them."""
+    shape, device = images.shape[1:], images.device
+    if finish is not move:
+        return _blind_outputs(finish, shape, device).index_select(0, rows)
+    if len(_blind_names(move)) * len(STRENGTHS) * shape[1] * shape[2] <= _MOST_SOURCES:
+        return _all_sources(shape, device).index_select(0, rows)
+    return sources(_blind_outputs(move, shape, device).index_select(0, rows), *shape[1:])
 
 
-@cache
-def parameters(name: str, device: torch.device) -> Tensor:
-    """Parameter of an operation at every strength: float64."""
-    values = [POOL[name].parameter(level, sign) for level, sign in STRENGTHS]
-    return torch.tensor(values, dtype=torch.double, device=device)
+@lru_cache(maxsize=8)
+def _blind_outputs(finish: "Finish", shape: torch.Size, device: torch.device) -> Tensor:
+    """Outputs of the operations of a group at every strength, for images of a shape."""
+    images = torch.zeros(len(STRENGTHS), *shape, dtype=torch.uint8)
+    amounts = _AMOUNTS.view(len(POOL), -1)
+    found = [POOL[name].make(images, amounts[_NUMBER[name]]).contiguous() for name in _blind_names(finish)]
+    return send(torch.cat(found), device)
+
+
+@lru_cache(maxsize=8)
+def _all_sources(shape: torch.Size, device: torch.device) -> Tensor:
+    return send(sources(_blind_outputs(move, shape, torch.device("cpu")), *shape[1:]), device)
+
+
+def _blind_names(finish: "Finish") -> list[str]:
+    return [name for name in GROUPS[finish] if POOL[name].blind]
 
 
 # Functions that transform the images of several operations at once, given the output of each operation.
@@ -96,15 +117,23 @@ def look_up(images: Tensor, tables: Tensor) -> Tensor:
     return tables.gather(2, images.flatten(2).long()).view_as(images)
 
 
-def move(images: Tensor, matrices: Tensor) -> Tensor:
-    """Take pixel (x, y) from (ax + by + c, dx + ey + f); black where that is outside. Matrices are from `fixed`."""
-    height, width = images.shape[2:]
+def move(images: Tensor, sources: Tensor) -> Tensor:
+    """Take each pixel from another one: (n, h * w) indices of pixels; black where it is -1."""
+    index = sources.clamp(min=0).long()[:, None].expand(-1, images.shape[1], -1)
+    return (images.flatten(2).gather(2, index) * (sources >= 0).byte()[:, None]).view_as(images)
+
+
+def sources(matrices: Tensor, height: int, width: int) -> Tensor:
+    """Return where the pixel (x, y) is taken from: (ax + by + c, dx + ey + f), as an index, or -1 outside.
+
+    Matrices are from `fixed`.
+    """
     a, b, c, d, e, f = matrices.T[:, :, None, None]
-    x, y = arange(width, images).int(), arange(height, images).int()[:, None]
+    x = torch.arange(width, device=matrices.device, dtype=torch.int32)
+    y = torch.arange(height, device=matrices.device, dtype=torch.int32)[:, None]
     columns, rows = (a * x + (b * y + c)) >> 16, (d * x + (e * y + f)) >> 16
-    inner_columns, inner_rows = columns.clamp(0, width - 1), rows.clamp(0, height - 1)
-    outside = (columns != inner_columns) | (rows != inner_rows)
-    return paint(pixels(images, inner_rows, inner_columns), outside, 0)
+    inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+    return torch.where(inside, rows * width + columns, -1).flatten(1)
 
 
 def keep(_: Tensor, changed: Tensor) -> Tensor:
@@ -278,3 +307,21 @@ POOL = {
     "TranslateX": Operation(translate_x, move, 0.3, signed=True, blind=True),
     "TranslateY": Operation(translate_y, move, 0.3, signed=True, blind=True),
 }
+
+_NUMBER = {name: number for number, name in enumerate(POOL)}
+GROUPS: dict[Finish, list[str]] = {
+    finish: sorted((name for name in POOL if POOL[name].finish is finish), key=lambda name: POOL[name].blind)
+    for finish in (keep, look_up, move)
+}
+_IN_ORDER = [name for group in GROUPS.values() for name in group]  # so that those of a group are neighbours
+_PLACES = torch.tensor([_IN_ORDER.index(name) for name in POOL])
+# Of every setting: its parameter, and its row among the outputs that are looked up.
+_AMOUNTS = torch.tensor([op.parameter(*strength) for op in POOL.values() for strength in STRENGTHS], dtype=torch.double)
+_ROWS = torch.tensor(
+    [
+        _blind_names(operation.finish).index(name) * len(STRENGTHS) + number if operation.blind else 0
+        for name, operation in POOL.items()
+        for number in range(len(STRENGTHS))
+    ]
+)
+_MOST_SOURCES = 2**24  # 64 MB: images of up to 431 x 431 pixels
