@@ -196,7 +196,7 @@ _SHARED = WeakIdKeyDictionary()
 
 def shared_log_probs(logits_nc: Tensor) -> Tensor:
     """Log-probabilities in full precision; several losses of the same logits share them, forward and backward."""
-    found: Tensor | None = _SHARED.get(logits_nc)
+    found: Tensor | None = _SHARED.get(logits_nc)  # type: ignore[no-untyped-call]
     if found is None or found.requires_grad != (logits_nc.requires_grad and torch.is_grad_enabled()):
         found = _SHARED[logits_nc] = torch.log_softmax(in_full(logits_nc), dim=1)
     return found
@@ -265,7 +265,7 @@ def label_nlls(given: Sequence[tuple[Tensor, Tensor, str]], evidence: Evidence) 
     """`label_nll` of several logits, row ids and versions; small ones are concatenated, as operations have overhead."""
     if len(given) < 2 or sum(logits.numel() for logits, *_ in given) > FEW:
         return [label_nll(logits, rows, evidence, version=version) for logits, rows, version in given]
-    logits, rows = (torch.cat([part[place] for part in given]) for place in (0, 1))
+    logits, rows = torch.cat([z for z, *_ in given]), torch.cat([ids for _, ids, _ in given])
     return list(torch.split(label_nll(logits, rows, evidence), [len(rows) for _, rows, _ in given]))
 
 

@@ -174,7 +174,7 @@ def forward_once(
     if getattr(student, "joins_parts", False) and all(r in wanted and (r.part, r.view) in views for r in both):
         inputs = tuple(views[request.part, request.view] for request in both)
         sizes = [len(part) for part in inputs]
-        found = {version: logits.split(sizes) for version, logits in student(inputs).items()}
+        found = {version: torch.split(logits, sizes) for version, logits in student(inputs).items()}
         outputs = {request: {v: parts[place] for v, parts in found.items()} for place, request in enumerate(both)}
     for request in wanted:
         if request not in outputs and (request.part, request.view) in views:

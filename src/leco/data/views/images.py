@@ -37,7 +37,8 @@ def pad_crop(images: Tensor, draws: Draws, padding: int = 4, mirror: bool = Fals
     columns = reflect(arange(width, shifts) + shifts[:, 1:], width)
     if mirror:
         columns = torch.where(at_home.uniform("flip") < 0.5, width - 1 - columns, columns)
-    rows, columns = send(torch.cat([rows * width, columns], dim=1).int(), images.device).split([height, width], dim=1)
+    places = send(torch.cat([rows * width, columns], dim=1).int(), images.device)
+    rows, columns = torch.split(places, [height, width], dim=1)
     return gathered(images, rows[:, :, None] + columns[:, None, :])
 
 
@@ -87,7 +88,7 @@ def cutout(images: Tensor, draws: Draws) -> Tensor:
     left = (centre[:, 1:] * width - side / 2).clamp(min=0).floor()
     row, column = arange(height, centre), arange(width, centre)
     inside = torch.cat([(row >= top) & (row <= top + side), (column >= left) & (column <= left + side)], dim=1)
-    rows, columns = send(inside.byte(), images.device).split([height, width], dim=1)
+    rows, columns = torch.split(send(inside.byte(), images.device), [height, width], dim=1)
     return paint(images, rows[:, :, None] & columns[:, None, :], GREY)
 
 
