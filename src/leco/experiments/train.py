@@ -32,8 +32,9 @@ from leco.models.lora import add_adapters
 from leco.models.weights import describe_start
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
+from leco.parts import Part
 from leco.progress import visible
-from leco.settings import DEFAULT_BUDGET, PARTS, Budget, Part, Strategy
+from leco.settings import DEFAULT_BUDGET, PARTS, Budget, Strategy
 from leco.training.loggers import LOGGERS
 from leco.training.loop import Report
 

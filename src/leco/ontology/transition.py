@@ -101,8 +101,8 @@ class Transition:
         import torch
 
         edges = self.sparse.tocoo()
-        indices = (torch.from_numpy(found.astype(np.int64)) for found in (edges.row, edges.col))
-        return (*indices, torch.from_numpy(edges.data))
+        new, old = (torch.from_numpy(found.astype(np.int64)) for found in (edges.row, edges.col))
+        return new, old, torch.from_numpy(edges.data)
 
     def project(self, probs_nc: "Tensor") -> "Tensor":
         """Return probabilities over the classes of `old`, given those over `new` (dimension 1): ``probs @ shares``.
