@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -244,6 +245,15 @@ def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Te
     kept = {**batch.labels, newest: labels.masked_fill(wrong, NO_LABEL)}
     rows = batch.rows.masked_fill(wrong & given, UNLABELLED)
     return replace(batch, labels=kept, rows=rows, complete=bool((rows != UNLABELLED).all()))
+
+
+def evaluated_together(shape: Sequence[int]) -> int:
+    """Number of inputs, of a shape (channels, height, width) or (d,), whose feature maps fit into memory together.
+
+    >>> evaluated_together((3, 32, 32)), evaluated_together((3, 224, 224)), evaluated_together((1280,))
+    (512, 83, 512)
+    """
+    return min(512, max(1, 2**22 // math.prod(shape[1:])))
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:

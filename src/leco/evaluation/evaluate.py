@@ -228,7 +228,8 @@ class Judge:
         ontology, pool = self.periods.until(self.period), self.periods.pool
         answers: dict[str, list[tuple[Tensor, ...]]] = {version.name: [] for version in ontology.versions}
         network.eval()
-        for ids in spread(self.held_out.indices).split(512) if self.has_validation else ():  # type: ignore[no-untyped-call]
+        together = self.periods.modality.evaluation_batch(pool, self.periods.shape)
+        for ids in spread(self.held_out.indices).split(together) if self.has_validation else ():  # type: ignore[no-untyped-call]
             probs = self.predict(network, pool.inputs.read(ids), ids, pool)
             for version, true in labels_of(pool, ids, ontology).items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
@@ -256,7 +257,7 @@ class Judge:
         was_training = network.training
         network.eval()
         candidate = Candidate(ontology, samples, lambda inputs, ids: self.predict(network, inputs, ids, samples))
-        batch_size = periods.modality.evaluation_batch(samples)
+        batch_size = periods.modality.evaluation_batch(samples, periods.shape)
         *_, judged = judge([candidate], share, ontology, batch_size=batch_size)
         network.train(was_training)
         found = {}

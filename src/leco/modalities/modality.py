@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from leco.data.batches import Crop
+from leco.data.batches import Crop, evaluated_together
 from leco.data.inputs import InputBatch
 from leco.data.manifest.manifest import Manifest
 from leco.data.samples import Samples
@@ -116,9 +116,9 @@ class Modality(ABC):
 
     # Predictions
 
-    def evaluation_batch(self, samples: Samples) -> int:
-        """Number of samples that are evaluated together."""
-        return 512
+    def evaluation_batch(self, samples: Samples, shape: Sequence[int]) -> int:
+        """Number of samples that are evaluated together; `shape` is that of the network's inputs."""
+        return evaluated_together(shape)
 
     def prepare(self, inputs: Tensor, shape: Sequence[int]) -> Tensor:
         """Crop samples as returned by `read` to the input of a bundle's network."""

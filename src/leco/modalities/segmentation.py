@@ -130,7 +130,7 @@ class Segmentation(Modality):
         """Add photometric changes to the strong view for FixMatch, whose strong and weak views must differ."""
         return replace(views, strong=photometric) if method.pseudo == "fixmatch" else views
 
-    def evaluation_batch(self, samples: Samples) -> int:
+    def evaluation_batch(self, samples: Samples, shape: Sequence[int]) -> int:
         """One if images were padded, since they are evaluated without their padding."""
         return 8 if samples.sizes is None else 1
 

@@ -11,7 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from leco.data.batches import Pool, Step, Steps, loader
+from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
 from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
@@ -28,7 +28,6 @@ from leco.training.priors import log_priors, with_priors
 from leco.training.readings import READ_EVERY, Pace, Unread, read
 
 AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
-_AT_ONCE = 512  # samples
 _GROUP = "group "  # of parameters, in the names of what an optimiser keeps; parameters have no spaces in their names
 
 
@@ -298,8 +297,11 @@ def make_views(job: Job, batch: Step, step: int) -> dict[tuple[str, str], Tensor
 def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches of all samples of a pool, normalised, in the evaluation view, with the evidence of their labels."""
     steps, device = job.steps, job.fabric.device
-    for start in range(0, len(pool.indices), _AT_ONCE):
-        batch = steps.read(pool, torch.arange(start, min(start + _AT_ONCE, len(pool.indices))))
+    if not len(pool.indices):
+        return
+    together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
+    for start in range(0, len(pool.indices), together):
+        batch = steps.read(pool, torch.arange(start, min(start + together, len(pool.indices))))
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
         yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
