@@ -18,8 +18,8 @@ complete; those that are in the file are skipped. `leco` is `leco.train(data)` w
 | `paper` | the paper's `lpl+st-hard/cond` from random weights, images at 64 pixels, with fewer steps |
 
 All are scored alike: class probabilities of the newest version are summed to those of older ones, and the accuracies of
-all classes averaged (mAcc; mIoU of masks). Seconds are of the whole process with nothing cached; `new-only` and the
-bounds run after `leco` and share its features, so theirs are not reported. Real data are in LECO_DATA (default:
+all classes averaged (mAcc; mIoU of masks). CPU seconds are of the whole process with nothing cached; `new-only`
+and the bounds run after `leco` and share its features, so theirs are not reported. Real data are in LECO_DATA (default:
 ../shared/data).
 """
 
@@ -59,6 +59,7 @@ from leco.models.timm_models import input_config
 from leco.models.weights import default_weights
 
 DATA = Path(os.environ.get("LECO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+RESULTS = Path(__file__).parents[1] / "docs" / "lab-book" / "results" / "own-data.jsonl"
 TEST = "test"
 TESTED = 1_000  # test images, at most
 
@@ -436,7 +437,7 @@ def main() -> None:
     parser.add_argument("--alternatives", type=_names(ALTERNATIVES), default=list(ALTERNATIVES))
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/against_users"), help="folder for data and stores")
-    parser.add_argument("--out", type=Path, default=Path("runs/against_users.json"), help="results, as JSON lines")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="results, as JSON lines")
     parser.add_argument(
         "--tuning-steps", type=int, default=0, help="of each network of `leco`, by default its own choice"
     )
@@ -530,14 +531,14 @@ def report(results: Sequence[dict[str, Any]]) -> list[str]:
         samples = ", ".join(f"{count:,} {version}" for version, count in of_set[0]["samples"].items())
         lines += [f"**{name}** ({samples}), {metric} in %", ""]
         lines += [
-            f"| alternative | {' | '.join(versions)} | n | seconds | peak MB |",
+            f"| alternative | {' | '.join(versions)} | n | CPU s | peak MB |",
             "|---" * (len(versions) + 4) + "|",
         ]
         for alternative, seeds in by_seed.items():
             if seeds:
                 cells = [spread([100 * f["scores"][version] for f in seeds.values()]) for version in versions]
                 timed = alternative not in (*BOUNDS, "new-only")
-                whole = [f["seconds"] for f in seeds.values() if timed and not f["resumed"]]
+                whole = [f["cpu_seconds"] for f in seeds.values() if timed and not f["resumed"]]
                 cells += [str(len(seeds)), f"{statistics.mean(whole):.0f}" if whole else "–"]
                 cells.append(f"{max(f['memory_mb'] for f in seeds.values()):,}")
                 lines.append(f"| {alternative} | {' | '.join(cells)} |")

@@ -133,8 +133,8 @@ def place(network: nn.Module, device: torch.device) -> nn.Module:
     On a CPU, a step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/explanation/performance.md). On
     GPUs, where it was not measured, it is the format of the kernels for half precision.
     """
-    network.to(device)
-    return network.to(memory_format=torch.channels_last)
+    placed: nn.Module = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return placed
 
 
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
