@@ -110,7 +110,7 @@ def test_of_a_benchmark_the_test_samples_are_not_read(tmp_path, monkeypatch: pyt
 
 
 def test_masks_are_planned_by_the_image(vistas_root: Path, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40)
+    small = replace(BENCHMARKS["mapillary-leco-2.5k"], classes=(4, 6), size=10, image_size=40, evaluated=5)
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     call = ["plan", small.name, "--data", vistas_root, "--backbone", "pixels", "--draws", 5, "--budget", 5, "--json"]
     plan = json.loads(leco(*call, cwd=tmp_path).stdout)

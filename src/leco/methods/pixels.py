@@ -395,7 +395,5 @@ def _probs(logits_nc: Tensor, loglik_nc: Tensor, refine: Refine) -> Tensor:
 def _check_rows(logits_nc: Tensor, rows: Tensor, evidence: Evidence) -> None:
     expected = (logits_nc.shape[0], evidence.num_classes, *logits_nc.shape[2:])
     if logits_nc.shape != expected or rows.shape != (expected[0], *expected[2:]):
-        raise ValueError(
-            f"logits of shape {tuple(logits_nc.shape)} do not fit row ids of shape {tuple(rows.shape)} "
-            f"and {evidence.num_classes} classes"
-        )
+        shapes = f"logits of shape {tuple(logits_nc.shape)} do not fit row ids of shape {tuple(rows.shape)}"
+        raise ValueError(f"{shapes} and {evidence.num_classes} classes")
