@@ -77,7 +77,11 @@ def test_a_grid_trains_on_what_a_run_trains_on(vistas_root, monkeypatch):
     monkeypatch.setitem(BENCHMARKS._entries, small.name, small)
     found = {}
     for transition in ("tree", "soft"):
-        wanted = experiment(small.name, {"transition": transition}, {"training.network.backbone": "tiny"})
+        wanted = experiment(
+            small.name,
+            {"transition": transition},
+            {"training.network.backbone": "tiny", "training.network.weights": "random"},
+        )
         found[transition] = periods_of(wanted, vistas_root).fingerprint
         assert shared_periods(wanted, vistas_root).fingerprint == found[transition]
     assert found["tree"] != found["soft"]
