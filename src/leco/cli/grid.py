@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 _MOST_FAILURES = 10  # to list
 
+# Options of all commands that train many stages.
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
+]
+Engine = Annotated[
+    str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
+]
+Workers = Annotated[int, typer.Option(min=0, help="Processes of each stage that read files ahead.")]
+Data = Annotated[Path, typer.Option("--data", help="Folder with the datasets.")]
+Runs = Annotated[
+    str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+
 
 def grid(
     source: Annotated[
@@ -41,12 +55,8 @@ def grid(
     head_start: Annotated[
         bool, typer.Option("--head-start", help="Initialise each class with the weights of its parents.")
     ] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
-    ] = "local",
+    settings: Changes = None,
+    engine: Engine = "local",
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -55,12 +65,10 @@ def grid(
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes of each stage that read files ahead.")] = 0,
-    data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
-    runs: Annotated[
-        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
-    ] = "runs",
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    workers: Workers = 0,
+    data: Data = Path("data"),
+    runs: Runs = "runs",
+    device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the stages to train.")] = False,
 ) -> None:
     """Train every combination of methods, strategies, annotations and seeds; it can be interrupted at any time.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leco.cli.grid import seeds_of, train
+from leco.cli.grid import Changes, Data, Device, Engine, Runs, Workers, seeds_of, train
 from leco.cli.run import pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError, nearest
@@ -34,22 +34,16 @@ def reproduce(
     ] = None,
     budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of each benchmark's own.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Such as training.batches.steps=500.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: a running cluster (RAY_ADDRESS), or a new one on this machine.")
-    ] = "local",
+    settings: Changes = None,
+    engine: Engine = "local",
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="As in `leco grid`: by default one stage a GPU, or one a core.", show_default=False),
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes of each stage that read files ahead.")] = 0,
-    data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
-    runs: Annotated[
-        str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
-    ] = "runs",
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    workers: Workers = 0,
+    data: Data = Path("data"),
+    runs: Runs = "runs",
+    device: Device = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what is done, and estimate the rest from a few steps.")
     ] = False,
