@@ -90,8 +90,6 @@ def fetch(root: Path) -> Path:
     from torchvision.datasets import CIFAR100
     from torchvision.datasets.utils import download_url
 
-    pass
-
     new = not root.exists()
     root.mkdir(parents=True, exist_ok=True)
     try:
