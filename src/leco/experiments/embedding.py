@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from leco.experiments.shards import Keys, Shards, Writer, as_keys
 from leco.experiments.store import Store
 from leco.io import write_text
 from leco.modalities import Normalise
+from leco.models.folding import folded
 from leco.placement import send
 from leco.progress import Tick
 from leco.text import duration
@@ -68,11 +69,21 @@ class Embedder:
         """Sixteen hexadecimal digits: the name of the folder of its features."""
         return _short(f"{self.key}\n{self.view}")
 
+    def on(self, device: torch.device) -> "Embedder":
+        """The same with the backbone on a device."""
+        return replace(self, backbone=place(self.backbone, device).eval())
+
+    def faster(self, inputs: Tensor, ids: Tensor) -> "Embedder":
+        """The same with BatchNorm folded into convolutions, if that changes nothing for one image."""
+        return replace(self, backbone=folded(self.backbone, self._seen(inputs[:1], ids[:1])))
+
+    def _seen(self, inputs: Tensor, ids: Tensor) -> Tensor:
+        return self.normalise(self.evaluate(inputs, Draws(0, 0, ids, inputs.device)))
+
     @torch.no_grad()
     def features(self, inputs: Tensor, ids: Tensor) -> Tensor:
         """Compute the features (n, d) of images as they are stored."""
-        draws = Draws(0, 0, ids, inputs.device)
-        features: Tensor = self.backbone(self.normalise(self.evaluate(inputs, draws)))
+        features: Tensor = self.backbone(self._seen(inputs, ids))
         if features.ndim != 2 or len(features) != len(ids):
             raise LecoError(f"{self.key}: returns {tuple(features.shape)} for {len(ids)} images, not a vector for each")
         return features.float().cpu()
@@ -208,7 +219,7 @@ class _Work:
 
     def run(self, missing: Tensor, machine: Machine, fabric: Fabric, *, tick: Tick, batch: int, writer: Writer) -> None:
         """Embed this process's share of the missing samples, given by their places in `indices`."""
-        place(self.embedder.backbone, fabric.device).eval()
+        embedder = self.embedder.on(fabric.device)
         blocks = missing[fabric.global_rank :: fabric.world_size].split(batch)  # type: ignore[no-untyped-call]
         read = _read_ahead(self.samples.inputs, [self.indices[places] for places in blocks], machine.workers)
         share = -(-len(missing) // fabric.world_size)  # of the first process, the largest
@@ -220,17 +231,20 @@ class _Work:
                 if number == 0 and fabric.is_global_zero:
                     tick(0, len(missing))
                 if number < len(blocks):
-                    features = self._embed(next(read), blocks[number], fabric)
+                    inputs = send(next(read), fabric.device)
+                    if number == 0:
+                        embedder = embedder.faster(inputs, self.indices[blocks[0]])
+                    features = self._embed(embedder, inputs, blocks[number])
                     writer.add(self.identified.contents[blocks[number].numpy()], features)
                 if fabric.is_global_zero:
                     if number == 0:
                         self._describe(features.shape[1])
                     tick(min(len(missing), (number + 1) * batch * fabric.world_size), len(missing))
 
-    def _embed(self, inputs: Tensor, places: Tensor, fabric: Fabric) -> Tensor:
+    def _embed(self, embedder: Embedder, inputs: Tensor, places: Tensor) -> Tensor:
         """Compute the features of a batch, and refuse those that must not be stored."""
         ids = self.indices[places]
-        features = self.embedder.features(send(inputs, fabric.device), ids)
+        features = embedder.features(inputs, ids)
         if self.width and features.shape[1] != self.width:
             raise LecoError(
                 f"{self.folder}: holds features of {self.width} dimensions, but {self.embedder.key} returns "

@@ -28,7 +28,8 @@ from leco.model.evaluation import Evaluation, check_comparable, evaluated, longe
 from leco.model.masks import write_masks
 from leco.model.predictions import Answer, Predictions, backed_off, ranked
 from leco.model.upgrade import upgraded
-from leco.models.network import AnyNetwork
+from leco.models.folding import folded
+from leco.models.network import AnyNetwork, Network
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
@@ -88,6 +89,9 @@ class Model:
         """The network on its device, and the normalisation of its inputs."""
         device, known = make_fabric(self._device).device, self.description
         network = place(self.network if device.type == "cpu" else copy.deepcopy(self.network), device)
+        if isinstance(network, Network) and len(known.shape) == 3:
+            example = torch.rand(1, *known.shape, generator=torch.Generator().manual_seed(0))
+            network = network.on(folded(network.backbone, example.to(device)))
         return Predictor(network, known.modality, known.normaliser(), self.ontology, device, known.window or 0)
 
     def predict(

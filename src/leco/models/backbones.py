@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from leco.devices import place
 from leco.errors import LecoError, first_line, nearest
+from leco.models.folding import folded
 from leco.models.names import top_of, trunk_of
 from leco.models.timm_models import check_memory, first_convolutions, input_config, is_timm, timm_options
 from leco.models.weights import Weights
@@ -145,7 +146,8 @@ def embedding_speed(weights: Weights, device: torch.device, *, seconds: float = 
     """Measure how many images a second a backbone embeds on a device, at the input size of its weights."""
     side = input_config(weights.backbone).side
     network = place(build_backbone(weights.backbone, (3, side, side), weights), device).eval()
-    images = torch.zeros(batch, 3, side, side, device=device)
+    images = torch.rand(batch, 3, side, side, device=device)
+    network = folded(network, images[:1])
     times: list[float] = []
     with torch.inference_mode():
         while len(times) < 3 or sum(times) < seconds:
