@@ -35,7 +35,7 @@ Weights = dict[str, torch.Tensor]
 Stages = list[tuple[str, list[Line], Weights]]
 
 FOLDER = Path(__file__).parent
-RELATIVE, ABSOLUTE = 1e-4, 1e-6
+RELATIVE, ABSOLUTE = 5e-4, 1e-6  # on another kind of processor: masks differed by 1.1e-4 between two
 
 # Small rates, and many numbers in every mean of BatchNorm: else much is made of how a CPU rounds.
 COMMON = {
