@@ -1,6 +1,7 @@
 """Tables with a column of paths and one of labels: a file per version, or a single file with a column `version`."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from leco.data.importers.importer import (
@@ -67,7 +68,30 @@ def read_tables(paths: Sequence[Path], options: Options) -> Source:
                 samples.append(Sample(f"{start}{below}", label, version if label else "", taken))
     if not versions:
         raise LecoError(f"{paths[0]}: no row has a label and a version")
-    return Source(root, tuple(versions), samples, left_out, remarks)
+    if len(paths) > 1:
+        return Source(root, tuple(versions), samples, left_out, remarks)
+    ordered, by = oldest_first(versions)
+    if len(ordered) > 1:
+        order = " before ".join(ordered)
+        remarks.append(f"{paths[0].name}: {order}, {by}; if that is wrong, give a file per version, oldest first")
+    return Source(root, ordered, samples, left_out, remarks)
+
+
+def oldest_first(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Order versions by their numbers, if their names differ in nothing else, and say how they were ordered.
+
+    >>> oldest_first(["v10", "v2"])
+    (('v2', 'v10'), 'by number')
+    >>> oldest_first(["groups", "classes"])
+    (('groups', 'classes'), 'as they first appear')
+    """
+    names = tuple(names)
+    if len({re.sub(r"\d+", "0", name) for name in names}) == 1:
+        width = max(map(len, names))
+        return tuple(
+            sorted(names, key=lambda name: re.sub(r"\d+", lambda found: found[0].zfill(width), name))
+        ), "by number"
+    return names, "as they first appear"
 
 
 def pick(table: Table, chosen: str | None, common: Sequence[str], option: str) -> str:

@@ -41,11 +41,21 @@ def test_columns_can_be_named(tmp_path):
             read_tables(files, options)
 
 
-def test_one_file_may_have_a_column_of_versions_in_the_order_they_appear(tmp_path):
-    file = write(tmp_path / "all.csv", "path,label,version", "a.png,dog,v2", "b.png,dog,v10", "c.png,cat,v2", "d.png,,")
+def test_one_file_may_have_a_column_of_versions_in_any_order(tmp_path):
+    file = write(
+        tmp_path / "all.csv", "path,label,version", "a.png,dog,v10", "b.png,dog,v2", "c.png,cat,v10", "d.png,,"
+    )
     found = read_tables([file], Options(tmp_path))
     assert found.versions == ("v2", "v10")
-    assert [sample.version for sample in found.samples] == ["v2", "v10", "v2", ""]
+    assert [sample.version for sample in found.samples] == ["v10", "v2", "v10", ""]
+    assert (
+        found.remarks[-1]
+        == "all.csv: v2 before v10, by number; if that is wrong, give a file per version, oldest first"
+    )
+    file = write(tmp_path / "all.csv", "path,label,version", "a.png,dog,fine", "b.png,dog,coarse")
+    found = read_tables([file], Options(tmp_path / "project"))
+    assert found.versions == ("fine", "coarse")
+    assert "fine before coarse, as they first appear" in found.remarks[-1]
     for lines, message in (
         (["path,label", "a.png,dog"], "has no column 'version'"),
         (["path,label,version", "a.png,,"], "no row has a label and a version"),
