@@ -15,8 +15,9 @@ from leco.model.description import Trial
 HEADS = (REGRESSION, HEAD_WITH_OLD)  # trials that leave the network as it is
 
 # Before validation is seen, the gain of old labels over new ones alone, and of a network over a head: mean and standard
-# deviation of accuracies, from our own measurements (docs/explanation/decisions/0020-auto.md).
-_EXPECTED_GAIN, _SPREAD = 0.02, 0.04
+# deviation of accuracies, from our own measurements (docs/explanation/decisions/0020-auto.md). Of heads, old labels are
+# safer: cross-validation on all new labels has already ruled out those that lose by them.
+_EXPECTED_GAIN, _SPREAD, _SPREAD_OF_HEADS = 0.02, 0.04, 0.02
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,18 @@ class Score:
     error: float
     right: str = ""  # of each sample: 1, 0 or, if unknown, -
 
-    def gains_on(self, simpler: "Score") -> bool:
+    def gains_on(self, simpler: "Score", spread: float = _SPREAD) -> bool:
         """Whether this is expected to be better than a simpler model, given both scores and earlier experience.
 
-        The expected gain is the mean of the prior and of the difference on validation, each weighted by its precision.
+        The expected gain is the mean of the prior, of standard deviation `spread`, and of the difference on validation,
+        each weighted by its precision.
 
         >>> few, many = 0.06, 0.01  # with few samples, experience decides
         >>> Score(0.77, few).gains_on(Score(0.80, few)), Score(0.77, many).gains_on(Score(0.80, many))
         (True, False)
         """
         variance = (self.error**2 + simpler.error**2) * share_of_variance(self.right, simpler.right)
-        return (self.value - simpler.value) * _SPREAD**2 + _EXPECTED_GAIN * variance > 0
+        return (self.value - simpler.value) * spread**2 + _EXPECTED_GAIN * variance > 0
 
 
 def share_of_variance(right: str, other: str) -> float:
@@ -92,13 +94,15 @@ def decide(plan: Plan, store: AnyStore) -> str:
             best_rates[kind] = label
     heads = [label for label in best_rates.values() if label in HEADS]
     networks = [label for label in best_rates.values() if label not in HEADS]
-    return _last_that_gains([_last_that_gains(kind, scores) for kind in (heads, networks) if kind], scores)
+    kinds = ((heads, _SPREAD_OF_HEADS), (networks, _SPREAD))
+    winners = [_last_that_gains(kind, scores, spread) for kind, spread in kinds if kind]
+    return _last_that_gains(winners, scores, _SPREAD)
 
 
-def _last_that_gains(labels: Sequence[str], scores: Mapping[str, Score]) -> str:
+def _last_that_gains(labels: Sequence[str], scores: Mapping[str, Score], spread: float) -> str:
     chosen = labels[0]
     for label in labels[1:]:
-        chosen = label if scores[label].gains_on(scores[chosen]) else chosen
+        chosen = label if scores[label].gains_on(scores[chosen], spread) else chosen
     return chosen
 
 
