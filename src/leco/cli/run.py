@@ -88,6 +88,7 @@ def run(
     from leco.experiments.remote import is_url, local_path
     from leco.experiments.store import Store
     from leco.experiments.train import Run, leads, stoppable, watching
+    from leco.methods.method import Method
     from leco.training.loggers import LOGGERS
 
     if is_url(runs_folder):
@@ -100,9 +101,12 @@ def run(
         LOGGERS[name]  # raises if it is unknown
     wanted = experiment(source, changes, pairs(settings or []))
     store = Store(local_path(runs_folder))
-    ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle, device=device)
+    dataset = wanted.dataset(data)
+    ready = Run.prepare(wanted, dataset, store, start=wanted.start, target=bundle, device=device)
     if leads():
         _print_plan(wanted, ready)
+        for warning in dataset.unlabelled(wanted.method != str(Method())):
+            typer.echo(f"warning: {warning}", err=True)
     if dry_run:
         return
     try:

@@ -26,6 +26,7 @@ from leco.experiments.run import Watch, build_network, run_stage, starting_weigh
 from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path
+from leco.methods.method import Method
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
 from leco.models.lora import add_adapters
@@ -153,6 +154,8 @@ def train(
     note = _say if progress else _ignore
     if leads() and run.periods.modality.embeds and not data.is_benchmark and start is None:
         note(describe_start(procedure.training.network.backbone, procedure.training.network.weights))
+    for warning in data.unlabelled(procedure.method != str(Method())) if leads() else ():
+        note(f"warning: {warning}")
     with stoppable() as stop, watching(shown=progress) as watch:
         machine = Machine(device, workers, tuple(log), stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)
