@@ -22,7 +22,7 @@ def given_files(arguments: Sequence[str], suffixes: tuple[str, ...]) -> Iterator
     """Yield the files that arguments name, in a fixed order; an argument that matches nothing yields an error.
 
     Folders and patterns match files with one of the `suffixes`, but not hidden ones; a file named explicitly may have
-    any suffix. What has such a suffix but is no readable file yields an error, and so does a folder that is not entered.
+    any suffix. What has such a suffix but is no readable file yields an error, as does a folder that is not entered.
     """
     for argument in arguments:
         path, nothing = Path(argument), True
