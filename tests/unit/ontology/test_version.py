@@ -8,23 +8,6 @@ from leco import LecoError, Ontology, Version
 from leco.ontology.changes import differences
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        (["bus", "", None, float("nan"), "road"], [1, -1, -1, -1, 0]),
-        (pd.Series(["bus", None, "void"]), [1, -1, -1]),
-        (np.array([1, -1], dtype=np.int8), [1, -1]),
-        (np.array(["road", "bus"]), [0, 1]),
-        ([], []),
-        (["bus", float("nan")], [1, -1]),
-        (pd.Series([1, None]), [1, -1]),
-        (pd.Series([1, None], dtype="Int64"), [1, -1]),
-        (pd.Series(["bus", None], dtype="string"), [1, -1]),
-        (np.ma.array([0, 1], mask=[False, True]), [0, -1]),
-        ([np.float32(1), np.float32("nan")], [1, -1]),
-        ([[0, 1], [1, -1]], [[0, 1], [1, -1]]),
-    ],
-)
 COMPOSED, DECOMPOSED = unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café")
 
 
@@ -48,6 +31,23 @@ def test_a_class_that_is_given_in_two_spellings_is_refused(classes):
         Ontology.from_dict({"versions": [{"name": "v1", "classes": classes}, {"name": "v2", "classes": ["x"]}]})
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["bus", "", None, float("nan"), "road"], [1, -1, -1, -1, 0]),
+        (pd.Series(["bus", None, "void"]), [1, -1, -1]),
+        (np.array([1, -1], dtype=np.int8), [1, -1]),
+        (np.array(["road", "bus"]), [0, 1]),
+        ([], []),
+        (["bus", float("nan")], [1, -1]),
+        (pd.Series([1, None]), [1, -1]),
+        (pd.Series([1, None], dtype="Int64"), [1, -1]),
+        (pd.Series(["bus", None], dtype="string"), [1, -1]),
+        (np.ma.array([0, 1], mask=[False, True]), [0, -1]),
+        ([np.float32(1), np.float32("nan")], [1, -1]),
+        ([[0, 1], [1, -1]], [[0, 1], [1, -1]]),
+    ],
+)
 def test_labels_are_encoded_whatever_holds_them(labels, expected):
     version = Version("v1", ("road", "bus"), ignored=("void",))
     assert version.encode(labels).tolist() == expected
