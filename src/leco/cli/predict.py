@@ -19,7 +19,9 @@ _FORMATS = ("csv", "jsonl")
 BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="A folder that `leco run` or `leco bundle` wrote.", show_default=False)
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
+Device = Annotated[
+    str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+]
 Verbatim = Annotated[
     bool,
     typer.Option(

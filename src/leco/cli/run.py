@@ -74,7 +74,9 @@ def run(
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
     runs_folder: Annotated[str, typer.Option("--runs", help="Folder for all trained stages.")] = "runs",
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+    ] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,

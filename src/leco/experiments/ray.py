@@ -85,4 +85,6 @@ def num_gpus(device: str, resources: Mapping[str, float]) -> int:
     >>> num_gpus("auto", {"CPU": 16.0, "GPU": 4.0}), num_gpus("auto", {"CPU": 16.0}), num_gpus("cpu", {"GPU": 4.0})
     (1, 0, 0)
     """
+    if device.startswith("cuda:"):
+        raise LecoError(f"--device {device}: ray chooses the GPU of each training; use cuda or auto")
     return int(device == "cuda" or (device == "auto" and resources.get("GPU", 0) >= 1))

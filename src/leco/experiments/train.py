@@ -101,7 +101,7 @@ def train(
         segmentation: Settings of crops and windows.
         finish: Settings of changes to the trained network.
         store: Folder for all trained stages.
-        device: `auto`, `cpu` or `cuda`.
+        device: `auto`, the accelerator if there is one, or `cpu`, `cuda`, `cuda:1`, `mps` and others that torch knows.
         workers: Processes that read files ahead.
         log: Registered loggers, such as `csv` and `tensorboard`, in addition to the store's own metrics.
         progress: Show progress on the terminal or in the notebook.
@@ -126,7 +126,7 @@ def train(
     if not isinstance(log, Sequence) or not all(isinstance(name, str) for name in log):
         raise LecoError(f"log: must be one or several names of loggers, not {reprlib.repr(log)}")
     if not isinstance(device, str):
-        raise LecoError(f"device: must be auto, cpu or cuda, not {reprlib.repr(device)}")
+        raise LecoError(f"device: must be a name such as auto, cpu or cuda:1, not {reprlib.repr(device)}")
     if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:

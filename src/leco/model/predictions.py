@@ -128,7 +128,7 @@ def are_predictions(path: Path) -> bool:
         return True
     try:
         if first.startswith(b"{"):
-            return {"input", "version"} <= json.loads(first).keys()
+            return bool({"input", "version"} <= json.loads(first).keys())
         found = next(csv.reader([first.decode()]))
     except (ValueError, RecursionError, csv.Error):
         return False

@@ -7,7 +7,6 @@ import pytest
 from leco import LecoError, Ontology, Version
 from leco.ontology.changes import differences
 
-
 COMPOSED, DECOMPOSED = unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café")
 
 
