@@ -34,6 +34,7 @@ class PretendedGPU(fake_tensor.FakeTensorMode):
         self._inside = False
         self.waits: list[str] = []  # what the CPU waited for, and where
         self.kernels: list[str] = []  # operations that were launched on the device
+        self.has_float64 = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -52,7 +53,11 @@ class PretendedGPU(fake_tensor.FakeTensorMode):
             self._count(func)
         outside, self._inside = self._inside, True
         try:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            found = super().__torch_dispatch__(func, types, args, kwargs)
+            for leaf in () if self.has_float64 else tree_leaves(found):
+                if isinstance(leaf, FakeTensor) and leaf.dtype == torch.float64:
+                    raise TypeError("cannot convert to float64, which the device does not support")  # as of MPS
+            return found
         except (DataDependentOutputException, DynamicOutputShapeException):
             if not outside:
                 self._wait(name)

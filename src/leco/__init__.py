@@ -5,10 +5,15 @@
 Names are imported when first used, so that ``import leco`` and the command line stay fast: torch takes seconds.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
+
+if sys.platform == "darwin":  # read when torch is imported: what Apple's GPUs cannot do, the CPU does
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 if TYPE_CHECKING:
     from leco.dataset.benchmark import benchmark

@@ -6,13 +6,16 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.accelerators.accelerator import Accelerator
 from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
@@ -20,31 +23,73 @@ from torch.nn.parallel import DistributedDataParallel
 from leco.errors import LecoError, nearest
 from leco.settings import Precision
 
-Device = Literal["auto", "cpu", "cuda"]
+_KINDS = ("cpu", "cuda", "mps", "xpu", "npu", "hpu", "mtia", "maia", "privateuseone")  # of devices that torch may know
 Computed = Literal["32-true", "32-tf32", "bf16-mixed", "16-mixed"]  # precisions, once `auto` is resolved
 
 
 @lru_cache(maxsize=1)
 def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
     """Return a Fabric for one device or, under `torchrun`, one device per process."""
-    if device not in get_args(Device):
-        raise LecoError(f"{device!r} is not a device{nearest(device, get_args(Device))}")
-    device = _resolved(device)
-    computed = resolve_precision(device, precision)
-    check_precision(device, computed)
+    chosen = resolve_device(device)
+    computed = resolve_precision(chosen.type, precision)
+    check_precision(chosen.type, computed)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     processes, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if device == "cuda":
+    numbered = ":" in str(chosen)
+    if processes > 1 and (numbered or chosen.type not in ("cpu", "cuda")):
+        raise LecoError(f"device: {device} is one device, for one process, not {processes}; use cpu or cuda")
+    if chosen.type == "cuda":
         torch.set_float32_matmul_precision("highest" if computed == "32-true" else "high")
+    strategy: Any = DDPStrategy(**_without_broadcast()) if processes > 1 else "auto"
+    kind: Any = chosen.type
+    if chosen.type not in ("cpu", "cuda"):
+        kind = _Other()
+        strategy = SingleDeviceStrategy(device=chosen)
     fabric = Fabric(
-        accelerator=device,
-        devices=local,
+        accelerator=kind,
+        devices=[chosen.index] if numbered and chosen.type == "cuda" else local,
         num_nodes=processes // local,
         precision="32-true" if computed == "32-tf32" else computed,
-        strategy=DDPStrategy(**_without_broadcast()) if processes > 1 else "auto",
+        strategy=strategy,
     )
     fabric.launch()
     return fabric
+
+
+class _Other(Accelerator):
+    """An accelerator that torch knows, used by one process: nothing has to be set up."""
+
+    def setup_device(self, device: torch.device) -> None:
+        """Do nothing."""
+
+    def teardown(self) -> None:
+        """Do nothing."""
+
+    @staticmethod
+    def parse_devices(devices: Any) -> Any:
+        """Leave the number of devices as it is."""
+        return devices
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        """Return the only one."""
+        found = accelerator()
+        return [torch.device("cpu") if found is None else found]
+
+    @staticmethod
+    def auto_device_count() -> int:
+        """Return one."""
+        return 1
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether torch has found one."""
+        return accelerator() is not None
+
+    @staticmethod
+    def name() -> str:
+        """Return a name that Lightning does not use."""
+        return "other"
 
 
 def _without_broadcast() -> dict[str, Any]:
@@ -67,11 +112,31 @@ def keep_memory() -> None:
     library.mallopt(mmap_threshold, 32 * 2**20)  # the maximum of glibc; larger tensors are still returned
 
 
-def _resolved(device: str) -> str:
-    """Return the device that `auto` means on this machine; refuse a missing one."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise LecoError("device: this machine has no GPU that torch can use; use cpu or auto")
-    return "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+def accelerator() -> torch.device | None:
+    """The kind of accelerator that torch finds on this machine: cuda, mps, xpu and the like; None if there is none."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that a name such as `auto`, `cpu`, `mps` or `cuda:1` means here; refuse one that is missing."""
+    found = accelerator()
+    here = found.type if found is not None else "cpu"
+    if name == "auto":
+        return torch.device(here)
+    kind, colon, number = name.partition(":")
+    if kind not in (here, "cpu"):
+        if kind in _KINDS:
+            raise LecoError(f"device: this machine has no {kind} device that torch can use; use {here} or auto")
+        raise LecoError(f"{name!r} is not a device{nearest(name, dict.fromkeys(('auto', 'cpu', here, 'cuda', 'mps')))}")
+    if not colon:
+        return torch.device(kind)
+    count = torch.cuda.device_count() if kind == "cuda" else 1 if kind == "cpu" else torch.accelerator.device_count()
+    if not (number.isascii() and number.isdecimal() and len(number) < 4 and int(number) < count):
+        has = "one" if count == 1 else f"{count}, {kind}:0 to {kind}:{count - 1}"
+        raise LecoError(f"{name!r} is not a device: this machine has {has}")
+    return torch.device(kind) if kind == "cpu" else torch.device(kind, int(number))
 
 
 def resolve_precision(device: str, precision: Precision) -> Computed:
@@ -106,8 +171,12 @@ def gradient_scaler(fabric: Fabric) -> GradScaler | None:
 
 def check_precision(device: str, precision: Precision) -> None:
     """Refuse a precision that the device does not support, before it kills the process."""
-    if precision == "16-mixed" and device == "cpu":
-        raise LecoError("training.network.precision: 16-mixed is for GPUs; use 32-true, or auto")
+    if precision == "16-mixed" and device != "cuda":
+        raise LecoError(
+            f"training.network.precision: 16-mixed is for GPUs with CUDA, not {device}; use 32-true, or auto"
+        )
+    if precision == "bf16-mixed" and device not in ("cpu", "cuda"):
+        raise LecoError(f"training.network.precision: bf16-mixed is for cuda and cpu, not {device}; use auto")
     if precision == "bf16-mixed" and device == "cpu" and not bfloat16_works():
         raise LecoError("bfloat16 does not work on this CPU (a trial in a child process failed); use 32-true")
 
@@ -131,9 +200,10 @@ def place(network: nn.Module, device: torch.device) -> nn.Module:
     """Move a network to a device, in the memory format `channels_last`, which makes convolutions faster.
 
     On a CPU, a step of WRN-16-1 is 1.2 times as fast, of WRN-28-2 1.1 times (docs/explanation/performance.md). On
-    GPUs, where it was not measured, it is the format of the kernels for half precision.
+    GPUs, where it was not measured, it is the format of the kernels for half precision. Apple's GPUs keep torch's own.
     """
-    placed: nn.Module = network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    memory = torch.contiguous_format if device.type == "mps" else torch.channels_last
+    placed: nn.Module = network.to(device=device, memory_format=memory)  # type: ignore[call-overload]
     return placed
 
 
@@ -228,3 +298,12 @@ def seed_dropout(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed)
+    elif (seed_other := _seed_of_other()) is not None:
+        seed_other(seed)
+
+
+@lru_cache(maxsize=1)
+def _seed_of_other() -> Callable[[int], object] | None:
+    """The function that seeds an accelerator other than CUDA."""
+    found = accelerator()
+    return None if found is None or found.type == "cuda" else getattr(torch, found.type).manual_seed

@@ -76,6 +76,34 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
 
 
+_FORMULA = re.compile(r"'*[=+\-@\t\r].", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?%?")
+
+
+def csv_cell(value: object) -> object:
+    """A value for a CSV file that people open: spreadsheets take text with a leading ' for text, never for a formula.
+
+    >>> csv_cell("=1+1"), csv_cell("@home"), csv_cell("-1.5"), csv_cell(-1.5), csv_cell("dog")
+    ("'=1+1", "'@home", '-1.5', -1.5, 'dog')
+    """
+    formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if formula else value
+
+
+def from_csv_cell(text: str) -> str:
+    """The text that `csv_cell` made a cell of.
+
+    >>> from_csv_cell("'=1+1"), from_csv_cell("'tis")
+    ('=1+1', "'tis")
+    """
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text[1:]) else text
+
+
+def csv_cells(row: Iterable[object], verbatim: bool = False) -> list[object]:
+    """The cells of a row, by default as `csv_cell` writes them."""
+    return list(row) if verbatim else [csv_cell(value) for value in row]
+
+
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is, within one line.
 

@@ -25,6 +25,7 @@ from leco.models import Network, build_backbone
 from leco.models.dense.network import build_segmenter
 from leco.placement import send
 from leco.settings import Settings
+from leco.training import finish
 from leco.training.loop import Job, Training
 
 TREE = Ontology.from_taxonomy(
@@ -170,6 +171,24 @@ def test_a_prediction_and_an_embedding_are_read_once():
         features = embedder.features(send(images, GPU), torch.arange(5))
         assert features.device.type == "cpu"
         assert len(gpu.waits) == 2
+
+
+@pytest.mark.parametrize("method", ["joint+st-soft/filter", "lpl+fixmatch/cond"])
+def test_a_step_an_evaluation_and_a_head_need_no_float64_on_the_device(method, monkeypatch):
+    monkeypatch.setattr("leco.placement._WITHOUT_FLOAT64", {"cuda"})
+    pool, views = samples((3, SIDE, SIDE)), view_set("cifar")
+    with pretended_gpu() as gpu:
+        gpu.has_float64 = False
+        with pytest.raises(TypeError, match="float64"):
+            torch.zeros(2, device=GPU).double()
+        training = make_training(method, pool, views, image_network, loss={"adjust": 1.0})
+        next(training.run())
+        ours = predictor("classification", image_network((TREE.newest,)))
+        candidate = Candidate(TREE, pool, lambda inputs, _: ours.on_device(inputs))
+        list(judge([candidate], torch.arange(COUNT), TREE, batch_size=5))
+        given: list[Tensor] = []
+        finish.fit_head(training.network, training.job, lambda *parts: given.extend(parts))
+        assert {part.device.type for part in given} == {"cpu"}
 
 
 def test_what_would_wait_is_noticed():

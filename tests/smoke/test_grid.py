@@ -144,6 +144,44 @@ def test_the_ray_engine_gives_the_results_of_the_local_one_although_a_worker_is_
         assert found[0] == found[1]
 
 
+LISTENING = """
+import ipaddress, os, sys
+
+def note(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
+        address = arguments[1] if event != "socket.getaddrinfo" else arguments
+        host = address[0] if isinstance(address, tuple) else "" if isinstance(address, (str, bytes)) else address
+        host = host.decode() if isinstance(host, bytes) else host
+        if host and host not in ("localhost", os.uname().nodename):
+            try:
+                inside = ipaddress.ip_address(host).is_loopback or ipaddress.ip_address(host).is_unspecified
+            except ValueError:
+                inside = False
+            with open(os.environ["LISTENING"], "a") as file:
+                file.write(f"{'inside' if inside else 'outside'} {event} {host} {sys.argv}\\n")
+
+sys.addaudithook(note)
+"""
+
+
+@pytest.mark.slow
+def test_ray_asks_nobody_outside_of_this_machine(tmp_path):
+    """Python tells a hook what each of its processes connects to; in ray, it was Python that asked."""
+    pytest.importorskip("ray", reason="ray is an extra")
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(LISTENING)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"LISTENING": str(tmp_path / "log"), "OMP_NUM_THREADS": "1", "RAY_TMPDIR": "/tmp"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "hook"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0"]
+    options = ["--set", "training.batches.steps=8", "--engine", "ray", "--jobs", "1", "--runs", str(tmp_path / "runs")]
+    ended = subprocess.run([*command, *options], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert any(line.startswith("inside") and "/ray/" in line for line in lines)  # ray's processes are listened to
+    assert [line for line in lines if line.startswith("outside")] == []
+
+
 def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> Path:
     while not (found := sorted(folder.glob(pattern))):
         assert process.poll() is None, process.communicate()

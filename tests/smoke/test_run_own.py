@@ -57,6 +57,16 @@ def test_own_data_without_new_labels_are_refused(own):
     assert_refused(["run", "experiment.yaml"], "no training sample is labelled in the newest version v2", own)
 
 
+def test_a_newest_class_without_labels_is_the_same_warning_in_check_and_in_run(own):
+    lines = (own / "labels.csv").read_text().splitlines()
+    (own / "labels.csv").write_text("\n".join(line for line in lines if ",7,v2,train" not in line) + "\n")
+    checked = leco("check", "experiment.yaml", "--no-timing", cwd=own)
+    run = leco("run", "experiment.yaml", "--dry-run", cwd=own)
+    assert (checked.returncode, run.returncode) == (0, 0), checked.stderr + run.stderr
+    (warning,) = (line for line in checked.stdout.splitlines() if "without any training label: '7'" in line)
+    assert warning in run.stderr
+
+
 def test_what_own_data_are_split_into_makes_another_stage(own):
     from leco.experiments.experiment import experiment
     from leco.experiments.stages import plan

@@ -10,6 +10,7 @@ import typer
 from leco.cli.plan import Backbone, Data, Runs, Settings, Source, Training, load_experiment, stoppable_machine
 from leco.errors import LecoError
 from leco.progress import rate_bar
+from leco.text import csv_cells
 
 if TYPE_CHECKING:
     from leco.data.manifest.table import Table
@@ -137,7 +138,7 @@ def _write_conflicts(conflicts: "list[Conflict]", path: Path) -> None:
     rows.writerow(["kind", "sample", "answer", "annotator", "time", "place", "problem"])
     for found in conflicts:
         a = found.answer
-        rows.writerow([found.kind, a.sample, a.label, a.annotator, a.time, a.place, found.message])
+        rows.writerow(csv_cells([found.kind, a.sample, a.label, a.annotator, a.time, a.place, found.message]))
     write_text(path, text.getvalue())
 
 

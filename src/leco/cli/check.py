@@ -33,7 +33,9 @@ def check(
     every_file: Annotated[
         bool, typer.Option("--every-file", help="Decode every image; by default, at most some thousands.")
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+    ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Check an experiment on own data, and list all problems at once, before training.

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.predict import BundleFolder, Device
+from leco.cli.predict import BundleFolder, Device, Verbatim
 from leco.cli.terminal import print_table
 from leco.data import SPLITS
 from leco.errors import LecoError, nearest
+from leco.text import csv_cells
 
 if TYPE_CHECKING:
     from leco.evaluation import Scores
@@ -40,6 +41,7 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each class, instead of tables.")] = False,
+    verbatim: Verbatim = False,
     device: Device = "auto",
 ) -> None:
     """Score a model on labelled samples, at every version that their labels are known in."""
@@ -54,7 +56,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps([_record(*part) for part in found.versions.items()], ensure_ascii=False, indent=1))
     elif as_csv:
-        _print_csv(found)
+        _print_csv(found, verbatim)
     else:
         _print(found, model, other, split)
 
@@ -134,7 +136,7 @@ def _difference(difference: "Difference | Overall") -> dict[str, Any]:
     return asdict(difference) | {"gain": difference.gain, "verdict": difference.verdict}
 
 
-def _print_csv(found: "Evaluation") -> None:
+def _print_csv(found: "Evaluation", verbatim: bool) -> None:
     compared = any(part.difference is not None for part in found.versions.values())
     more = ["before", "after", "gain", "won", "lost", "p", "verdict"] if compared else []
     table = csv.writer(sys.stdout, lineterminator="\n")
@@ -144,4 +146,4 @@ def _print_csv(found: "Evaluation") -> None:
         for row in part.scores.table():
             values = differences.get(str(row["class"]), {})
             cells = [row["class"], row["support"], row["accuracy"], row["iou"], *(values.get(name) for name in more)]
-            table.writerow([version, *("" if cell is None else cell for cell in cells)])
+            table.writerow(csv_cells([version, *("" if cell is None else cell for cell in cells)], verbatim))

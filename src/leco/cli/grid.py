@@ -37,7 +37,9 @@ Data = Annotated[Path, typer.Option("--data", help="Folder with the datasets.")]
 Runs = Annotated[
     str, typer.Option("--runs", help="Folder, or address such as s3://bucket/runs, for all trained stages.")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Device = Annotated[
+    str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+]
 
 
 def grid(

@@ -1,10 +1,14 @@
 """The command `leco`."""
 
+import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 
@@ -110,12 +114,19 @@ def wait_passively_if_busy() -> None:
 def main() -> None:
     """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
     wait_passively_if_busy()
+    _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # class names may contain characters the terminal cannot show
     try:
-        if status := app(prog_name="leco", standalone_mode=False):
+        status = app(prog_name="leco", standalone_mode=False)
+        sys.stdout.flush()  # at the end of the process it would be too late for a message
+        if status:
             sys.exit(status)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer takes it for an error of the command
+            _end_broken_pipe()
+        raise
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
@@ -125,9 +136,8 @@ def main() -> None:
         _fail(str(error))
     except typer.Abort:  # a question without an answer
         _fail("stopped: no answer was given")
-    except BrokenPipeError:  # `leco … | head`
-        sys.stderr.close()
-        sys.exit(141)
+    except BrokenPipeError:
+        _end_broken_pipe()
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}")
     except RuntimeError as error:  # Python raises it for symlink loops
@@ -136,6 +146,37 @@ def main() -> None:
         _fail(f"{error}; remove the link")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that was closed by the caller: an answer that nobody gets is an error."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "is closed; redirect it to a file or to /dev/null", "standard output")
+
+
+def _reopen_closed_streams() -> None:
+    """Keep files that are opened later from becoming the standard streams that `>&-` closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = cast("TextIO", _Closed())
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (for as long as the process lasts)
+
+
+def _end_broken_pipe() -> NoReturn:
+    """End as if by SIGPIPE: `leco … | head`. Nothing more is written, not even when Python closes its streams."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(nowhere, stream.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _fail(problem: str) -> NoReturn:

@@ -24,7 +24,9 @@ def models(
         bool, typer.Option(help="Measure the speed of embedding, if the weights are on this machine.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+    ] = "auto",
 ) -> None:
     """List backbones with pretrained weights on this machine, and how fast they are."""
     import timm

@@ -19,7 +19,15 @@ _FORMATS = ("csv", "jsonl")
 BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="A folder that `leco run` or `leco bundle` wrote.", show_default=False)
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
+Device = Annotated[
+    str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+]
+Verbatim = Annotated[
+    bool,
+    typer.Option(
+        "--verbatim", help="In CSV, put no ' before text that begins with = + - @, which is a formula to spreadsheets."
+    ),
+]
 
 
 def predict(
@@ -50,6 +58,10 @@ def predict(
     root: Annotated[
         Path | None, typer.Option(help="Folder that paths are relative to; the manifest's by default.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are there, even if leco did not write them.")
+    ] = False,
+    verbatim: Verbatim = False,
     batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,
     device: Device = "auto",
 ) -> None:
@@ -71,18 +83,18 @@ def predict(
         raise LecoError(f"{root}: no such folder")
     top = min(top, len(chosen))
     if output is not None:
-        _check_output(output, bundle, inputs, modality.suffixes)
+        _check_output(output, bundle, inputs, modality.suffixes, overwrite)
     if modality.has_masks:
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: pass -o FOLDER for the masks, without --top and --back-off")
-        failed, total = _masks(model, inputs, root, chosen.name, output)
+        failed, total = _masks(model, inputs, root, chosen.name, output, overwrite=overwrite)
     else:
         kind = kind or _format_of(output)
         shown = output is not None or not sys.stdout.isatty()  # not among the answers
         with _opened(output) as file, progress_bar("predicting", shown=shown) as tick:
             from leco.model.predictions import Writer
 
-            writer = Writer(file, kind, top, back_off is not None)
+            writer = Writer(file, kind, top, back_off is not None, verbatim)
             count = _count(model, inputs, root) if shown and sys.stderr.isatty() else None
             failed, total = 0, 0
             of_version = None if back_off is not None else chosen.name
@@ -110,9 +122,10 @@ def _format_of(output: Path | None) -> str:
     return ending[1:]
 
 
-def _check_output(output: Path, bundle: Path, inputs: list[str], taken: tuple[str, ...]) -> None:
-    """Refuse to write over a file that is, or could be, read."""
+def _check_output(output: Path, bundle: Path, inputs: list[str], taken: tuple[str, ...], overwrite: bool) -> None:
+    """Refuse to write over a file that is, or could be, read, or that leco did not write."""
     from leco.data.input_files import Given, given_files
+    from leco.model.predictions import are_predictions
 
     if bundle.resolve() in (output.resolve(), *output.resolve().parents):
         raise LecoError(f"{output}: is inside the bundle; choose another place")
@@ -123,15 +136,19 @@ def _check_output(output: Path, bundle: Path, inputs: list[str], taken: tuple[st
         raise LecoError(
             f"{output}: is one of the inputs, or could be one, and inputs are never overwritten; choose another file"
         )
+    if not overwrite and not are_predictions(output):
+        raise LecoError(f"{output}: was not written by leco; choose another file, or replace it with --overwrite")
 
 
-def _masks(model: "Model", inputs: list[str], root: Path | None, version: str, folder: Path) -> tuple[int, int]:
+def _masks(
+    model: "Model", inputs: list[str], root: Path | None, version: str, folder: Path, *, overwrite: bool
+) -> tuple[int, int]:
     if folder.exists() and not folder.is_dir():
         raise LecoError(f"{folder}: is a file; masks go into a folder")
     failed, total = 0, 0
     with progress_bar("predicting") as tick:
         count = _count(model, inputs, root) if sys.stderr.isatty() else None
-        for problem in model.masks(inputs, folder, version=version, root=root):
+        for problem in model.masks(inputs, folder, version=version, root=root, overwrite=overwrite):
             total += 1
             if problem is not None:
                 failed += 1

@@ -74,7 +74,9 @@ def run(
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
     runs_folder: Annotated[str, typer.Option("--runs", help="Folder for all trained stages.")] = "runs",
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
+    ] = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
@@ -88,6 +90,7 @@ def run(
     from leco.experiments.remote import is_url, local_path
     from leco.experiments.store import Store
     from leco.experiments.train import Run, leads, stoppable, watching
+    from leco.methods.method import Method
     from leco.training.loggers import LOGGERS
 
     if is_url(runs_folder):
@@ -100,9 +103,12 @@ def run(
         LOGGERS[name]  # raises if it is unknown
     wanted = experiment(source, changes, pairs(settings or []))
     store = Store(local_path(runs_folder))
-    ready = Run.prepare(wanted, wanted.dataset(data), store, start=wanted.start, target=bundle, device=device)
+    dataset = wanted.dataset(data)
+    ready = Run.prepare(wanted, dataset, store, start=wanted.start, target=bundle, device=device)
     if leads():
         _print_plan(wanted, ready)
+        for warning in dataset.unlabelled(wanted.method != str(Method())):
+            typer.echo(f"warning: {warning}", err=True)
     if dry_run:
         return
     try:

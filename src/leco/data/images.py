@@ -24,6 +24,7 @@ _EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"}
 _SIXTEEN_BIT = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|L|I);16[BLNS]")
 _REMEDY = "convert it to 8-bit RGB"
 _ORIENTATION = 0x0112
+_LONGEST_LINE = 4  # times its width
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -41,7 +42,8 @@ def decode_image(path: Path, size: int | None = None) -> NDArray[np.uint8]:
     EXIF orientation is applied; greyscale and palette images become RGB, and transparency is dropped. Refused are
     CMYK, more than 8 bits per channel and multiple frames, which have no one right conversion, and decompression bombs
     (Pillow's limit). A JPEG is decoded at the smallest of its own scales that is sufficient. Of a phone's
-    multi-picture JPEG, the main picture is read.
+    multi-picture JPEG, the main picture is read. Of a line of pixels that would be a bomb once it is scaled, the middle
+    is scaled.
     """
     with opened(path) as image:
         short, long = sorted(image.size)
@@ -51,10 +53,19 @@ def decode_image(path: Path, size: int | None = None) -> NDArray[np.uint8]:
         if size is None:
             return np.array(upright)
         other = int(size * long / short)  # as torchvision rounds
-        if problem := _bomb(size, other):
-            raise _RefusedError(problem)
+        if _bomb(size, other):
+            upright = _middle(upright)
+            other = int(size * max(upright.size) / min(upright.size))
         target = (size, other) if upright.width <= upright.height else (other, size)
         return np.array(upright.resize(target, Image.Resampling.BILINEAR))
+
+
+def _middle(image: Image.Image) -> Image.Image:
+    """Cut the middle out of a long line of pixels."""
+    width, height = image.size
+    longest = _LONGEST_LINE * min(image.size)
+    left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
+    return image.crop((left, top, min(left + longest, width), min(top + longest, height)))
 
 
 def inspect_image(path: Path) -> tuple[int, int]:

@@ -149,6 +149,12 @@ class ArrayDataset(Dataset):
             for name, labels in self.labels.known.items()
         }
 
+    def unlabelled(self, history: bool = True) -> list[str]:
+        """Count the labels."""
+        from leco.dataset.check import unlabelled
+
+        return unlabelled(self._manifest(), self.ontology, history)
+
     def _manifest(self) -> Manifest:
         """The same samples as a manifest without files."""
         return Manifest(

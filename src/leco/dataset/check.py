@@ -171,8 +171,7 @@ def check_labels(found: Checked, ontology: Ontology, manifest: Manifest, learns_
     """Check that there are enough labels to learn and to test every class."""
     changes = [ontology.changes(step.old.name, step.new.name) for step in ontology.steps]
     found.add(found.notes, "ontology", *remarks(ontology, changes))
-    problems, warnings = enough_labels(manifest, ontology, learns_from_history, found.masks)
-    found.add(found.problems, "labels", *problems)
+    warnings = enough_labels(manifest, ontology, learns_from_history, found.masks)
     found.add(found.warnings, "labels", *warnings)
     if not (manifest.split == "val").any():
         held_out = "a fifth of each version's training samples is held out for model selection"
@@ -183,28 +182,20 @@ FEW = 5  # training labels: fewer are hardly enough, since some are held out
 _SHOWN = 12  # classes
 
 
-def enough_labels(
-    manifest: Manifest, ontology: Ontology, history: bool, masks: MaskCounts | None = None
-) -> tuple[list[str], list[str]]:
-    """Return problems (classes that cannot be learnt) and warnings; `history`: the method learns from older labels.
+def enough_labels(manifest: Manifest, ontology: Ontology, history: bool, masks: MaskCounts | None = None) -> list[str]:
+    """Return warnings about classes with few labels or none; `history`: the method learns from older labels.
 
     A class without a newest label can still be learnt from an old label that implies it. With masks, the images that
-    show a class are counted; if only some of them were read, there are only warnings.
+    show a class are counted.
     """
     newest = ontology.newest
     label, note = ("label", "") if masks is None else ("image that shows it", masks.note)
     labels = "labels" if masks is None else "images that show it"
     counts = _counts(manifest, newest, masks)
     exact = _exact_older_labels(manifest, ontology, masks)
-    none = [c for c in range(len(newest)) if not counts["train"][c] and not (history and exact[c])]
     old = [c for c in range(len(newest)) if not counts["train"][c] and history and exact[c]]
     few = [c for c in range(len(newest)) if 0 < counts["train"][c] < FEW]
-    problems: list[str] = []
-    warnings: list[str] = []
-    if none:
-        remedy = f"label some samples, or remove the classes from {newest.name}"
-        text = f"{_classes(none)} of {newest.name} without any training {label}{note}"
-        (warnings if note else problems).append(f"{text}: {_names(ontology, none)}; {remedy}")
+    warnings = unlabelled(manifest, ontology, history, masks)
     if old:
         seen = {c: int(exact[c]) for c in old}
         warnings.append(f"{_classes(old)} of {newest.name} with older labels only{note}: {_names(ontology, old, seen)}")
@@ -217,7 +208,21 @@ def enough_labels(
     elif untested := [c for c in range(len(newest)) if not counts["test"][c]]:
         text = f"{_classes(untested)} of {newest.name} without a test {label}{note}"
         warnings.append(f"{text}, so they cannot be tested: {_names(ontology, untested)}")
-    return problems, warnings
+    return warnings
+
+
+def unlabelled(
+    manifest: Manifest, ontology: Ontology, history: bool = True, masks: MaskCounts | None = None
+) -> list[str]:
+    """Return a warning about the newest classes that nothing is learnt about, which `check` and `run` both give."""
+    newest = ontology.newest
+    label, note = ("label", "") if masks is None else ("image that shows it", masks.note)
+    train, exact = _counts(manifest, newest, masks)["train"], _exact_older_labels(manifest, ontology, masks)
+    none = [c for c in range(len(newest)) if not train[c] and not (history and exact[c])]
+    if not none:
+        return []
+    remedy = f"label some samples, or remove the classes from {newest.name}: predictions of them mean nothing"
+    return [f"{_classes(none)} of {newest.name} without any training {label}{note}: {_names(ontology, none)}; {remedy}"]
 
 
 def _counts(manifest: Manifest, version: Version, masks: MaskCounts | None) -> dict[str, list[int]]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from leco.data import SPLITS, UNTESTED
 from leco.data.importers.folders import read_folders
 from leco.data.importers.importer import Options, add_test_split, clean
+from leco.data.manifest.decode import mask_counts
 from leco.data.manifest.manifest import Manifest, read_manifest
 from leco.data.manifest.table import Table, read_table
 from leco.data.manifest_samples import check_files, own_annotated, own_samples, own_test
@@ -137,6 +138,10 @@ class Dataset(ABC):
     @abstractmethod
     def counts(self) -> Counts:
         """Number of labelled samples by version and split."""
+
+    def unlabelled(self, history: bool = True) -> list[str]:
+        """Return a warning about newest classes without any label, nor, if `history` counts, an older one."""
+        return []
 
     @abstractmethod
     def labelled(self, split: str, shape: Sequence[int], side: int | None) -> tuple[Samples, Tensor]:
@@ -296,6 +301,14 @@ class ManifestDataset(Dataset):
             if label and version in found and (split or "train") in SPLITS:
                 found[version][split or "train"] += 1
         return found
+
+    def unlabelled(self, history: bool = True) -> list[str]:
+        """Count the labels, or the classes in the masks."""
+        from leco.dataset.check import unlabelled
+
+        manifest = self.manifest()
+        masks = mask_counts(manifest, self.ontology) if manifest.masks else None
+        return unlabelled(manifest, self.ontology, history, masks)
 
     def check(self) -> "Checked":
         """All problems, warnings and notes of the manifest, its files and its labels."""

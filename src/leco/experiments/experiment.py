@@ -251,7 +251,7 @@ def _data_of(values: Mapping[str, Any]) -> Dataset:
         data.modality  # noqa: B018 (reads the columns of the manifest)
     except (ValidationError, LecoError, OSError):  # reported when the data are read
         size = str(own.get("image_size", "")) if isinstance(own, dict) else ""
-        side = min(max(int(size), 8), 2_048) if size.isdecimal() else None
+        side = min(max(int(size), 8), 2_048) if re.fullmatch("[0-9]{1,9}", size) else None
         return Dataset.from_table({"image": []}, "unknown", image_size=side, modality="classification")
     return data
 
@@ -276,19 +276,24 @@ class File:
             raise LecoError(f"{path}: an experiment is a table with `benchmark` or `data`, and `method`")
         own = values.get("data")
         if isinstance(own, dict):
-            paths = {key: path.parent / own[key] for key in _PATHS if isinstance(own.get(key), str)}
+            paths = {key: _below(path, f"data.{key}", own[key]) for key in _PATHS if isinstance(own.get(key), str)}
             values["data"] = own | paths
         if isinstance(values.get("start"), str):
-            values["start"] = path.parent / values["start"]
+            values["start"] = _below(path, "start", values["start"])
         training = values.get("training")
         network = training.get("network") if isinstance(training, dict) else None
         if isinstance(network, dict) and str(network.get("weights")).endswith(WEIGHT_SUFFIXES):
-            network["weights"] = str(path.parent / as_path(f"{path}: training.network.weights", network["weights"]))
+            network["weights"] = str(_below(path, "training.network.weights", network["weights"]))
         return cls(path, text, values)
 
     def line(self, place: tuple[str | int, ...]) -> int:
         """Line number of a key."""
         return line_of("yaml", self.text, place) or 1
+
+
+def _below(file: Path, key: str, value: object) -> Path:
+    """A path in a file, which is relative to it."""
+    return file.parent / as_path(f"{file}: {key}", value)
 
 
 def _as_text(value: Any) -> Any:

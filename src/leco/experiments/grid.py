@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from leco.dataset import Periods
+from leco.devices import resolve_device
 from leco.errors import LecoError, nearest
 from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
@@ -119,7 +120,8 @@ def run_locally(
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     cards = gpus(device)
-    jobs = jobs or len(cards) or cores()
+    jobs = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
+    device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
         embed_first(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
     one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
@@ -186,9 +188,10 @@ def gpus(device: str = "auto") -> list[str]:
     """Names of the GPUs that a device means, as CUDA_VISIBLE_DEVICES has them; none for `cpu`."""
     if device == "cpu" or not torch.cuda.is_available():
         return []
+    chosen, count = resolve_device(device), torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [name.strip() for name in visible.split(",")] if visible else map(str, range(torch.cuda.device_count()))
-    return list(names)[: torch.cuda.device_count()]
+    names = [name.strip() for name in visible.split(",")] if visible else list(map(str, range(count)))
+    return names[:count] if chosen.index is None else [names[chosen.index]]
 
 
 def cores() -> int:

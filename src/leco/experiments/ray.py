@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,19 +23,7 @@ def run_on_ray(
 
     The data must be in the same folder on every machine, and the store on shared storage: a folder, or an address.
     """
-    try:
-        import ray
-    except ImportError:
-        raise LecoError("--engine ray needs ray; install it with: pip install 'leco[ray]'") from None
-
-    address = os.environ.get("RAY_ADDRESS")
-    alone = None if address else jobs or cores()
-    start = partial(ray.init, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        start(address=address, num_cpus=alone)
-    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
-        where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
-        raise LecoError(f"{where}: {first_line(error)}") from None
+    ray = _start(jobs or cores())
     try:
         cluster: Any = ray
         cards = num_gpus(device, cluster.cluster_resources())
@@ -60,10 +49,42 @@ def run_on_ray(
         ray.shutdown()
 
 
+def _start(processes: int) -> Any:
+    """Connect to the cluster at RAY_ADDRESS, or start one on this machine, which talks to nobody outside.
+
+    Ray reports what it is used for, and asks the addresses at which clouds describe their machines where it is, even if
+    its reports are turned off. The process that does so, beside the dashboard, is not started where its port is taken.
+    It finds the address of this machine by a route to a public server, unless clusters are turned off.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not address:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray
+    except ImportError:
+        raise LecoError("--engine ray needs ray; install it with: pip install 'leco[ray]'") from None
+
+    start = partial(ray.init, include_dashboard=False, log_to_driver=False)
+    try:
+        if address:
+            start(address=address, logging_level=logging.ERROR)
+        else:
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                port = taken.getsockname()[1]
+                start(num_cpus=processes, dashboard_port=port, logging_level=logging.CRITICAL)
+    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+        where = f"the cluster at RAY_ADDRESS={address} cannot be reached" if address else "ray cannot be started"
+        raise LecoError(f"{where}: {first_line(error)}") from None
+    return ray
+
+
 def num_gpus(device: str, resources: Mapping[str, float]) -> int:
     """Return the number of GPUs of each task: one if the cluster has any, unless the device is `cpu`.
 
     >>> num_gpus("auto", {"CPU": 16.0, "GPU": 4.0}), num_gpus("auto", {"CPU": 16.0}), num_gpus("cpu", {"GPU": 4.0})
     (1, 0, 0)
     """
+    if device.startswith("cuda:"):
+        raise LecoError(f"--device {device}: ray chooses the GPU of each training; use cuda or auto")
     return int(device == "cuda" or (device == "auto" and resources.get("GPU", 0) >= 1))

@@ -26,6 +26,7 @@ from leco.experiments.run import Watch, build_network, run_stage, starting_weigh
 from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
 from leco.io import as_path
+from leco.methods.method import Method
 from leco.model.bundle import Bundle, check_target, read_bundle
 from leco.model.model import Model, load
 from leco.models.lora import add_adapters
@@ -100,7 +101,7 @@ def train(
         segmentation: Settings of crops and windows.
         finish: Settings of changes to the trained network.
         store: Folder for all trained stages.
-        device: `auto`, `cpu` or `cuda`.
+        device: `auto`, the accelerator if there is one, or `cpu`, `cuda`, `cuda:1`, `mps` and others that torch knows.
         workers: Processes that read files ahead.
         log: Registered loggers, such as `csv` and `tensorboard`, in addition to the store's own metrics.
         progress: Show progress on the terminal or in the notebook.
@@ -125,7 +126,7 @@ def train(
     if not isinstance(log, Sequence) or not all(isinstance(name, str) for name in log):
         raise LecoError(f"log: must be one or several names of loggers, not {reprlib.repr(log)}")
     if not isinstance(device, str):
-        raise LecoError(f"device: must be auto, cpu or cuda, not {reprlib.repr(device)}")
+        raise LecoError(f"device: must be a name such as auto, cpu or cuda:1, not {reprlib.repr(device)}")
     if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:
@@ -153,6 +154,8 @@ def train(
     note = _say if progress else _ignore
     if leads() and run.periods.modality.embeds and not data.is_benchmark and start is None:
         note(describe_start(procedure.training.network.backbone, procedure.training.network.weights))
+    for warning in data.unlabelled(procedure.method != str(Method())) if leads() else ():
+        note(f"warning: {warning}")
     with stoppable() as stop, watching(shown=progress) as watch:
         machine = Machine(device, workers, tuple(log), stop, say=_say, note=note, shown=progress)
         return run.train(machine, watch)

@@ -16,6 +16,7 @@ from leco.methods.method import Kind, Method, declare
 from leco.methods.pixels import guess, label_nll, label_nlls, masked_divergence, soft_guess_nll
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
+from leco.placement import widest
 from leco.registry import Registry
 from leco.settings import HistorySettings, LossSettings, PseudoLabelSettings
 
@@ -139,7 +140,8 @@ def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lam
     Every mean is divided by the count of all processes, so that gradients sum to those of a single process.
     """
     means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
-    parts = torch.stack([torch.stack((mean.total.detach().double(), mean.count.double())) for mean in means])
+    kind = widest(means[0].total.device)
+    parts = torch.stack([torch.stack((mean.total.detach().to(kind), mean.count.to(kind))) for mean in means])
     whole = iter(add_up(parts).unbind())
     summands: list[Tensor] = []
     values: dict[str, Tensor] = {}

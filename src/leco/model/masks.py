@@ -1,5 +1,6 @@
 """Predicted masks as PNG files: class indices, with a palette to look at them."""
 
+import hashlib
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from leco.data.images import channels_first, decode_image, scaled
@@ -26,12 +28,24 @@ from leco.models.dense.trunks import resize
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL, Version
 
+_MARK = "leco mask"  # the note of a PNG file that holds the digest of its pixels
+
 
 def write_masks(
-    predictor: Predictor, side: int, arguments: Sequence[str], version: str, folder: Path, *, root: Path | None = None
+    predictor: Predictor,
+    side: int,
+    arguments: Sequence[str],
+    version: str,
+    folder: Path,
+    *,
+    root: Path | None = None,
+    overwrite: bool = False,
 ) -> Iterator[LecoError | None]:
-    """Write the mask of each image to a folder, under the image's name; yield the problem, or None, for each."""
-    _check_apart(arguments, root, folder)
+    """Write the mask of each image to a folder, under the image's name; yield the problem, or None, for each.
+
+    Files that are there already are replaced only if they are predicted masks, unless `overwrite` is set.
+    """
+    _check_apart(arguments, root, folder, overwrite)
     written: set[int] = set()
     for found in image_paths(arguments, root):
         if isinstance(found, LecoError):
@@ -100,12 +114,30 @@ def encode(labels: NDArray[Any], version: Version) -> bytes:
         colours = palette(len(version))
         unused = [0, 0, 0] * (256 - len(colours))
         image.putpalette([*colours[:-1].flatten().tolist(), *unused, *colours[-1].tolist()])
-    image.save(file, "PNG")
+    notes = PngInfo()
+    notes.add_text(_MARK, _digest(image))
+    image.save(file, "PNG", pnginfo=notes)
     return file.getvalue()
 
 
-def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> None:
-    """Refuse a folder where a mask could replace an image, before any is written."""
+def is_predicted(path: Path) -> bool:
+    """Whether a file is a mask as `encode` wrote it, which nobody has changed since."""
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            return image.info.get(_MARK) == _digest(image)
+    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError):
+        return False
+
+
+def _digest(image: Image.Image) -> str:
+    """Digest of the pixels of a mask."""
+    content = hashlib.blake2b(f"{image.mode} {image.size}".encode(), digest_size=16)
+    content.update(image.tobytes())
+    return content.hexdigest()
+
+
+def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path, overwrite: bool) -> None:
+    """Refuse a folder where a mask could replace an image, or a mask that was not predicted, before any is written."""
     place = os.path.realpath(folder)
     sources = [os.path.realpath(argument) for argument in arguments if Path(argument).is_dir()]
     apart = not any(Path(place).is_relative_to(source) for source in sources)
@@ -118,9 +150,14 @@ def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path) -> N
                 there[_identity(target)] = target
     if not apart:
         raise LecoError(f"{folder}: the images are there, and masks could replace them; choose another folder")
+    others = [target for target in there.values() if not (overwrite or target.is_symlink() or is_predicted(target))]
     for image in _given(arguments, root) if there else ():
         if taken := there.get(_identity(image.path)):
             raise LecoError(f"{taken}: is one of the images, and a mask would replace it; choose another folder")
+    if others:
+        more = f" (and {len(others) - 1:,} more such files)" if len(others) > 1 else ""
+        remedy = "choose another folder, or replace it with --overwrite"
+        raise LecoError(f"{others[0]}: was not written by leco, and a mask would replace it{more}; {remedy}")
 
 
 def _given(arguments: Sequence[str], root: Path | None) -> Iterator[Given]:

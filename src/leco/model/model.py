@@ -181,13 +181,14 @@ class Model:
         *,
         version: str | None = None,
         root: str | Path | None = None,
+        overwrite: bool = False,
     ) -> list[str]:
         """Write the mask of each image to a folder, under the image's name, and return the problems with others.
 
         `inputs` are paths, as of `predict`. Masks are PNG files of the images' sizes, whose pixels are class indices of
-        a version (the newest by default).
+        a version (the newest by default). Files of other origin are not replaced, unless `overwrite` is set.
         """
-        masks = self.masks(inputs, folder, version=version, root=root)
+        masks = self.masks(inputs, folder, version=version, root=root, overwrite=overwrite)
         return [str(problem) for problem in masks if problem is not None]
 
     def masks(
@@ -197,6 +198,7 @@ class Model:
         *,
         version: str | None = None,
         root: str | Path | None = None,
+        overwrite: bool = False,
     ) -> Iterator[LecoError | None]:
         """Write one mask at a time; yield a problem, or None, for each image. See `predict_masks`."""
         if not self.description.modality.has_masks:
@@ -207,7 +209,9 @@ class Model:
         assert side is not None
         below = None if root is None else Path(root)
         with self.checked():
-            yield from write_masks(self.predictor, side, _paths(inputs), chosen, Path(folder), root=below)
+            yield from write_masks(
+                self.predictor, side, _paths(inputs), chosen, Path(folder), root=below, overwrite=overwrite
+            )
 
     def evaluate(
         self,

@@ -15,6 +15,9 @@ from leco.errors import LecoError
 from leco.evaluation.calibration import Held, Reliability, level_of, likeliest
 from leco.io import as_path, write_bytes
 from leco.ontology.ontology import Ontology
+from leco.text import csv_cells
+
+_LONGEST_LINE = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,13 @@ class Predictions:
             raise LecoError("to_polars needs polars; install it with: pip install polars") from None
         return pl.DataFrame(self.to_dict())
 
-    def to_csv(self, path: str | Path) -> None:
-        """Write the columns of `to_dict` as a CSV file, with rounded numbers."""
+    def to_csv(self, path: str | Path, *, verbatim: bool = False) -> None:
+        """Write the columns of `to_dict` as a CSV file, with rounded numbers.
+
+        Text that a spreadsheet would take for a formula gets a leading ', unless it is to be `verbatim`.
+        """
         text = io.StringIO(newline="")
-        Writer(text, "csv", self.top, self.backs_off).write(self.names, iter(self.answers))
+        Writer(text, "csv", self.top, self.backs_off, verbatim).write(self.names, iter(self.answers))
         write_bytes(
             as_path("to_csv", path), text.getvalue().encode(errors="backslashreplace")
         )  # names of files may be any bytes
@@ -112,6 +118,21 @@ def column_names(top: int, backs_off: bool) -> list[str]:
     more = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", "probability")]
     checks = ["reached", "accuracy", "n"] if backs_off else []
     return ["input", "version", "label", "probability", *more, *checks]
+
+
+def are_predictions(path: Path) -> bool:
+    """Whether a file holds predictions that `Writer` wrote, or nothing, so that others may replace it."""
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST_LINE)
+    if not first:
+        return True
+    try:
+        if first.startswith(b"{"):
+            return bool({"input", "version"} <= json.loads(first).keys())
+        found = next(csv.reader([first.decode()]))
+    except (ValueError, RecursionError, csv.Error):
+        return False
+    return found in (column_names(max(1, (len(found) - 2) // 2), False), column_names(1, True))
 
 
 def _values(name: str, answer: Answer, top: int, backs_off: bool) -> list[Any]:
@@ -129,8 +150,8 @@ def _values(name: str, answer: Answer, top: int, backs_off: bool) -> list[Any]:
 class Writer:
     """Write answers as CSV or JSON lines, one line for each sample."""
 
-    def __init__(self, file: TextIO, kind: str, top: int, backs_off: bool) -> None:
-        self.file, self.kind, self.top, self.backs_off = file, kind, top, backs_off
+    def __init__(self, file: TextIO, kind: str, top: int, backs_off: bool, verbatim: bool = False) -> None:
+        self.file, self.kind, self.top, self.backs_off, self.verbatim = file, kind, top, backs_off, verbatim
         self.table = csv.writer(file, lineterminator="\n")
         self.begun = kind != "csv"
 
@@ -141,7 +162,7 @@ class Writer:
             self.begun = True
         for name, answer in zip(names, answers, strict=True):
             if self.kind == "csv":
-                self.table.writerow(self._cells(name, answer))
+                self.table.writerow(csv_cells(self._cells(name, answer), self.verbatim))
             else:
                 self.file.write(json.dumps(self._record(name, answer), ensure_ascii=False) + "\n")
 

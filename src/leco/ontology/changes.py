@@ -10,7 +10,7 @@ from scipy import sparse
 
 from leco.errors import LecoError, and_more
 from leco.ontology.transition import Transition
-from leco.ontology.version import Version
+from leco.ontology.version import Version, canonical
 
 if TYPE_CHECKING:
     from leco.ontology.ontology import Ontology
@@ -96,7 +96,7 @@ def _kind(
     survives = any(transition.new.ids[index] == transition.old.ids[old[0]] for index in new)
     if len(new) > 1 or ignored[old[0]] or removed[old[0]]:
         return "carved" if survives else "split"
-    if transition.new.classes[new[0]] == transition.old.classes[old[0]]:
+    if canonical(transition.new.classes[new[0]]) == canonical(transition.old.classes[old[0]]):
         return "kept"
     return "renamed" if survives else "replaced"
 
@@ -135,25 +135,26 @@ def require_same(known: "Ontology", other: "Ontology", who: str, whose: str) -> 
 
 def _class_differences(known: Version, other: Version) -> list[str]:
     """Classes with the same id are the same; one in the place of another is that one, renamed."""
-    mine, theirs = set(known.ids), set(other.ids)
+    known_ids, other_ids = ([canonical(id_) for id_ in version.ids] for version in (known, other))
+    mine, theirs = set(known_ids), set(other_ids)
     moved = {
         index
-        for index, pair in enumerate(zip(known.ids, other.ids, strict=False))
+        for index, pair in enumerate(zip(known_ids, other_ids, strict=False))
         if pair[0] not in theirs and pair[1] not in mine
     }
-    names = {id_: other.handle(index) for index, id_ in enumerate(other.ids)}
+    names = {id_: other.handle(index) for index, id_ in enumerate(other_ids)}
     found = []
-    for index, id_ in enumerate(known.ids):
+    for index, id_ in enumerate(known_ids):
         now = other.handle(index) if index in moved else names.get(id_)
         if now is None:
             found.append(f"{known.handle(index)!r} is missing")
-        elif now != known.handle(index):
+        elif canonical(now) != canonical(known.handle(index)):
             found.append(f"{known.handle(index)!r} was renamed to {now!r}")
-    added = [index for index, id_ in enumerate(other.ids) if id_ not in mine and index not in moved]
+    added = [index for index, id_ in enumerate(other_ids) if id_ not in mine and index not in moved]
     found += [f"{other.handle(index)!r} was added" for index in added]
-    if not found and known.ids != other.ids:
+    if not found and known_ids != other_ids:
         found.append("the order of classes differs")
-    if known.ignored != other.ignored:
+    if list(map(canonical, known.ignored)) != list(map(canonical, other.ignored)):
         found.append(f"the ignored labels differ: {', '.join(map(repr, other.ignored)) or 'none'}")
     return found
 
@@ -167,7 +168,8 @@ def _origin_differences(known: "Ontology", other: "Ontology", name: str) -> list
     found = []
     for index, handle in enumerate(known[name].handles):
         mine, theirs = (
-            {step.old.handle(parent): share for parent, share in step.origins(index).items()} for step in steps
+            {canonical(step.old.handle(parent)): share for parent, share in step.origins(index).items()}
+            for step in steps
         )
         if mine != theirs:
             found.append(f"{handle!r} comes from {_spell(theirs)}, not {_spell(mine)}")

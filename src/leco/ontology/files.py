@@ -12,7 +12,7 @@ from leco.io import from_json, read_text, write_text
 from leco.ontology.ontology import Ontology
 from leco.ontology.schema import SchemaError, guessed_origins, parse, spell
 from leco.ontology.transition import Transition
-from leco.ontology.version import NO_LABEL, Version
+from leco.ontology.version import NO_LABEL, Version, canonical
 from leco.strict_yaml import Place
 
 _LARGEST_FILE = 32_000_000  # bytes; half a million classes need 21 MB
@@ -170,7 +170,7 @@ def unparse(ontology: Ontology) -> dict[str, Any]:
         if version.ignored:
             content["ignore"] = list(version.ignored)
         versions.append(content)
-        used_ids.update(version.ids)
+        used_ids.update(map(canonical, version.ids))
     return {"name": ontology.name, "versions": versions}
 
 
@@ -180,13 +180,14 @@ def _class(version: Version, index: int, step: Transition | None, used_ids: set[
     parents = step.origins(index) if step else {}
     before = step.old if step else None
     spec: dict[str, Any] = {}
-    assumed_name, assumed_id = key, key if key not in used_ids else None
+    assumed_name, assumed_id = key, key if canonical(key) not in used_ids else None
     same = before.lookup.get(key) if before else None
     if before and len(parents) == 1 and same not in parents and before.ids[next(iter(parents))] == id_:
         spec["renamed"] = before.handle(next(iter(parents)))
         assumed_id = id_
     elif before and same in parents:
-        assumed_name, assumed_id = before.classes[same], before.ids[same]
+        assumed_id = before.ids[same]
+        assumed_name = key if canonical(key) == canonical(before.classes[same]) else before.classes[same]
         if len(parents) > 1:
             spec["from"] = _shares(before, parents)
     elif before and (parents or (same is not None and same != NO_LABEL)):

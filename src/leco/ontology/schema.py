@@ -13,7 +13,7 @@ from scipy import sparse
 from leco.errors import LecoError, nearest
 from leco.ontology.ontology import Ontology
 from leco.ontology.transition import Transition
-from leco.ontology.version import NO_LABEL, Version
+from leco.ontology.version import NO_LABEL, Version, canonical
 from leco.strict_yaml import Place, Plain
 
 # Shares are written by hand: three times 0.333 means 1.
@@ -90,18 +90,15 @@ def _version(spec: object, path: Place, earlier: list[Version], used_ids: set[st
         raise SchemaError((*path, "name"), f"duplicate version {name!r}")
     draft = _Draft(name, (*path, "classes"), earlier[-1] if earlier else None, earlier, used_ids)
     classes = content.get("classes")
-    if isinstance(classes, list):
+    if isinstance(classes, list | dict):
+        draft.specs = classes if isinstance(classes, dict) else {}
         seen: set[str] = set()
-        for number, item in enumerate(classes):
-            key = _text(item, (*draft.path, number), "a class name")
-            if key in seen:
-                raise SchemaError((*draft.path, number), f"duplicate class {key!r} of {name}")
-            seen.add(key)
-            _add_class(draft, key, None, (*draft.path, number))
-    elif isinstance(classes, dict):
-        draft.specs = classes
-        for key, item in classes.items():
-            _add_class(draft, _text(key, (*draft.path, key), "a class name"), item, (*draft.path, key))
+        for place, item in enumerate(classes) if isinstance(classes, list) else ((key, key) for key in classes):
+            key = _text(item, (*draft.path, place), "a class name")
+            if canonical(key) in seen:
+                raise SchemaError((*draft.path, place), f"duplicate class {key!r} of {name}")
+            seen.add(canonical(key))
+            _add_class(draft, key, draft.specs.get(key), (*draft.path, place))
     elif classes is not None:
         raise SchemaError(draft.path, f"`classes` must be a list or a mapping of class names, not {_show(classes)}")
     if not draft.classes:
@@ -113,16 +110,16 @@ def _finish(draft: _Draft, ignored: tuple[str, ...]) -> tuple[Version, Any]:
     """Check the version as a whole and build it."""
     first: dict[str, str] = {}
     for key, id_ in zip(draft.keys, draft.ids, strict=True):
-        if id_ in first:
-            problem = f"{first[id_]!r} and {key!r} have the same id {id_!r}; use `from` for one of them"
+        if canonical(id_) in first:
+            problem = f"{first[canonical(id_)]!r} and {key!r} have the same id {id_!r}; use `from` for one of them"
             raise SchemaError((*draft.path, key), problem)
-        first[id_] = key
+        first[canonical(id_)] = key
     version = Version(draft.name, tuple(draft.classes), tuple(draft.ids), ignored)
     for index, key in enumerate(draft.keys):
         if version.lookup[version.handle(index)] != index:
             problem = f"the key {key!r} of one of several classes named {draft.classes[index]!r} is the name of another"
             raise SchemaError((*draft.path, key), problem)
-    draft.used_ids.update(draft.ids)
+    draft.used_ids.update(map(canonical, draft.ids))
     shape = (len(version), len(draft.before) if draft.before else 0)
     return version, sparse.csr_array((draft.shares, (draft.rows, draft.columns)), shape=shape)
 
@@ -157,10 +154,12 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
     if "name" in content:
         name = _text(content["name"], (*path, "name"), "a class name")
     elif before and same in parents and "renamed" not in content:
-        name = before.classes[same]  # the key may be its id
+        same_name = canonical(before.classes[same]) == canonical(key)
+        name = key if same_name else before.classes[same]  # the key may be its id
     if "id" in content:
         id_ = _text(content["id"], (*path, "id"), "an id")
-        if id_ in draft.used_ids and not (before and id_ in (before.ids[parent] for parent in parents)):
+        inherited = {canonical(before.ids[parent]) for parent in parents} if before else set()
+        if canonical(id_) in draft.used_ids and canonical(id_) not in inherited:
             raise SchemaError(
                 (*path, "id"), f"the id {id_!r} is that of another class, which {key!r} does not come from"
             )
@@ -168,9 +167,9 @@ def _add_class(draft: _Draft, key: str, spec: object, path: Place) -> None:
         id_ = before.ids[same]
     else:
         id_ = key
-        while id_ in draft.used_ids or id_ in draft.fresh_ids:
+        while canonical(id_) in draft.used_ids or canonical(id_) in draft.fresh_ids:
             id_ += f"@{draft.name}"
-        draft.fresh_ids.add(id_)
+        draft.fresh_ids.add(canonical(id_))
     for parent, share in parents.items():
         draft.rows.append(len(draft.classes))
         draft.columns.append(parent)
@@ -306,17 +305,17 @@ def _ignored(draft: _Draft, labels: object, path: Place) -> tuple[str, ...]:
         return ()
     if not isinstance(labels, list):
         raise SchemaError(path, f"`ignore` must be a list of labels, not {_show(labels)}")
-    classes = set(draft.classes)
-    ignored: dict[str, None] = {}
+    classes = set(map(canonical, draft.classes))
+    ignored: dict[str, str] = {}
     for number, item in enumerate(labels):
         label = _text(item, (*path, number), "an ignored label")
-        if label in classes or label in ignored:
-            problem = "is also a class of this version" if label in classes else "is a duplicate"
+        if canonical(label) in classes or canonical(label) in ignored:
+            problem = "is also a class of this version" if canonical(label) in classes else "is a duplicate"
             raise SchemaError((*path, number), f"ignored label {label!r} {problem}")
         if draft.before and draft.before.lookup.get(label, NO_LABEL) < NO_LABEL:
             _resolve(draft.before, label, (*path, number))
-        ignored[label] = None
-    return tuple(ignored)
+        ignored[canonical(label)] = label
+    return tuple(ignored.values())
 
 
 def _mapping(value: object, path: Place, what: str, keys: set[str]) -> dict[Any, Any]:

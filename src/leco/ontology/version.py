@@ -1,5 +1,6 @@
 """A version of an ontology: its classes, in the order of a model's outputs."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,34 @@ from leco.errors import LecoError, nearest
 
 NO_LABEL = -1
 _AMBIGUOUS = -2
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a name whose accents may be written as characters of their own, as macOS does.
+
+    >>> canonical("cafe\\u0301") == "caf\\u00e9"
+    True
+    """
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+class _ByName(dict[str, int]):
+    """Names are compared in their canonical spelling, and kept in it."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and super().__contains__(canonical(name))
+
+    def __getitem__(self, name: str) -> int:
+        return super().__getitem__(canonical(name))
+
+    def __setitem__(self, name: str, index: int) -> None:
+        super().__setitem__(canonical(name), index)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(canonical(name), default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        return super().setdefault(canonical(name), default)
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,7 +60,7 @@ class Version:
     def __post_init__(self) -> None:
         if not self.ids:
             object.__setattr__(self, "ids", self.classes)
-        if len(self.ids) != len(self.classes) or len(set(self.ids)) < len(self.ids):
+        if len(self.ids) != len(self.classes) or len(set(map(canonical, self.ids))) < len(self.ids):
             raise LecoError(f"version {self.name}: every class needs a unique id; set `ids`")
 
     def __len__(self) -> int:
@@ -43,7 +72,9 @@ class Version:
     @cached_property
     def lookup(self) -> dict[str, int]:
         """Index of every label: by name if that is unique, else by id."""
-        table = dict.fromkeys(self.ignored, NO_LABEL)
+        table = _ByName()
+        for name in self.ignored:
+            table[name] = NO_LABEL
         for index, name in enumerate(self.classes):
             table[name] = _AMBIGUOUS if name in table else index
         for index, id_ in enumerate(self.ids):
@@ -60,7 +91,8 @@ class Version:
         if found is None:
             raise LecoError(f"{label!r} is not a class of {self.name}{nearest(label, self.lookup)}")
         if found == _AMBIGUOUS:
-            ids = " or ".join(repr(i) for i, name in zip(self.ids, self.classes, strict=True) if name == label)
+            named = [canonical(name) == canonical(label) for name in self.classes]
+            ids = " or ".join(repr(i) for i, same in zip(self.ids, named, strict=True) if same)
             raise LecoError(f"{label!r} is the name of several classes of {self.name}; use an id: {ids}")
         return found
 

@@ -20,6 +20,7 @@ from leco.errors import LecoError, printable
 from leco.ontology.ontology import Ontology
 from leco.planning.label_studio import BAD_MASK, NONE_OF_THESE, Region, draw_mask, find_class, read_export
 from leco.planning.migrate import with_rows
+from leco.text import from_csv_cell
 
 OUTSIDE = "outside the old class"
 REJECTED = "old label rejected"
@@ -83,7 +84,7 @@ def read_answers(path: Path) -> tuple[list[Answer], int]:
         time = next((name for name in _TIMES if name in table.columns), _TIMES[0])
         names = {"sample": sample, "label": table.target, "annotator": "annotator", "time": time, "version": "version"}
         records = [
-            {"place": table.name(place)} | {key: table[name][place] for key, name in names.items()}
+            {"place": table.name(place)} | {key: from_csv_cell(table[name][place]) for key, name in names.items()}
             for place in range(len(table))
         ]
     found = [Answer(**record) for record in records if record["label"] or record.get("regions")]

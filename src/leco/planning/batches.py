@@ -24,6 +24,7 @@ from leco.planning.known import Known
 from leco.planning.label_studio import NONE_OF_THESE, labelling_config, tasks
 from leco.planning.prepare import Context
 from leco.planning.strategies import share_out
+from leco.text import csv_cells
 
 COLUMNS = ("kind", "sample", "old_version", "old_label", "choices", "suggestion", "probability")
 
@@ -134,7 +135,7 @@ def write_batch(
 
 
 def to_csv(questions: Sequence[Question], kind: str, target: str) -> str:
-    """Return a table with empty columns for the answers; choices are a JSON list."""
+    """Return a table for a spreadsheet, with empty columns for the answers; choices are a JSON list."""
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([*(kind if name == "sample" else name for name in COLUMNS), target, "annotator", "time"])
@@ -142,5 +143,5 @@ def to_csv(questions: Sequence[Question], kind: str, target: str) -> str:
         cells = [getattr(question, name) for name in COLUMNS]
         cells[COLUMNS.index("choices")] = json.dumps(question.choices, ensure_ascii=False)
         cells[COLUMNS.index("probability")] = f"{question.probability:.4f}"
-        rows.writerow([*cells, "", "", ""])
+        rows.writerow(csv_cells([*cells, "", "", ""]))
     return text.getvalue()

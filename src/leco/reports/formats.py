@@ -8,7 +8,7 @@ from leco.errors import and_more
 from leco.reports.comparison import LEVEL, MARGIN, SEEDS
 from leco.reports.plans import PlannedClass
 from leco.reports.report import Entry, Finding, Part, Report, Table, entry
-from leco.text import GAP, escape_markdown, interval, markdown_table, percent, plural
+from leco.text import GAP, csv_cells, escape_markdown, interval, markdown_table, percent, plural
 from leco.text import escape_markdown as escape
 
 LEGEND = (
@@ -215,13 +215,15 @@ def to_csv(report: Report) -> str:
             settings = [section.setting(name) for name in ("network.backbone", "batches.steps", "batches.size")]
             settings.append(dict(part.facts).get("further settings", ""))
             writer.writerow(
-                [
-                    *(number, section.benchmark, section.data, *settings, section.metric, key.period),
-                    *(section.versions[key.period], key.method, key.strategy, key.annotation, len(scores)),
-                    *(f"{scores.mean:.4f}", "" if scores.std is None else f"{scores.std:.4f}"),
-                    " ".join(map(str, sorted(scores.by_seed))),
-                    "" if found.share is None else f"{found.share:.4f}",
-                    *((paper.value, paper.std, paper.place) if paper else ("", "", "")),
-                ]
+                csv_cells(
+                    [
+                        *(number, section.benchmark, section.data, *settings, section.metric, key.period),
+                        *(section.versions[key.period], key.method, key.strategy, key.annotation, len(scores)),
+                        *(f"{scores.mean:.4f}", "" if scores.std is None else f"{scores.std:.4f}"),
+                        " ".join(map(str, sorted(scores.by_seed))),
+                        "" if found.share is None else f"{found.share:.4f}",
+                        *((paper.value, paper.std, paper.place) if paper else ("", "", "")),
+                    ]
+                )
             )
     return text.getvalue()

@@ -13,6 +13,7 @@ from leco.methods.linear import linear_head
 from leco.methods.refine import balancing_bias
 from leco.models.heads import with_own_heads
 from leco.models.network import AnyNetwork
+from leco.placement import has_float64
 from leco.registry import Registry
 from leco.training.loop import Job, as_evaluated
 from leco.training.priors import class_counts
@@ -81,6 +82,8 @@ def fit_head(network: AnyNetwork, job: Job, fit: FitHead = gaussian_head) -> Hea
     seen = [(backbone(inputs), evidence) for pool in pools for inputs, evidence in as_evaluated(job, pool)]
     backbone.train(training)
     features, evidence = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    if not has_float64(features.device):  # which heads are fitted in
+        features, evidence = features.cpu(), evidence.cpu()
     if not features.isfinite().all():
         raise DivergedError("features are NaN or infinite; try a smaller learning rate")
     return fit(features, evidence)

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from leco import LecoError
-from leco.data.images import decode_image, inspect_image
+from leco.data.images import decode_image, inspect_image, middle_square
 
 GRADIENT = np.stack(np.broadcast_arrays(*np.ogrid[0:240:12, 0:250:8], 77), axis=2).astype(np.uint8)  # 20 x 32
 
@@ -142,12 +142,15 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, limit):
     assert "too large to be decoded safely" in refusal(path)
 
 
-def test_a_line_of_pixels_is_no_way_around_that(tmp_path, monkeypatch):
-    path = saved(tmp_path / "a.png", Image.new("L", (1, 3000)))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
-    assert decode_image(path).shape == (3000, 1, 3)
-    with pytest.raises(LecoError, match="too large"):
-        decode_image(path, 32)
+@pytest.mark.parametrize("shape", [(3000, 2), (2, 3000)])
+def test_of_a_line_of_pixels_that_would_be_one_once_scaled_only_the_middle_is_scaled(tmp_path, monkeypatch, shape):
+    pixels = np.arange(3000, dtype=np.uint16).repeat(2).reshape(3000, 2) // 12
+    path = saved(tmp_path / "a.png", Image.fromarray((pixels if shape[0] > 2 else pixels.T).astype(np.uint8)))
+    whole = middle_square(path, 8)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 6000)
+    assert decode_image(path).shape == (*shape, 3)
+    assert max(decode_image(path, 8).shape) == 32
+    assert (middle_square(path, 8).int() - whole.int()).abs().max() <= 1
 
 
 def test_broken_notes_of_a_camera_are_no_reason_to_refuse_or_to_warn(tmp_path):

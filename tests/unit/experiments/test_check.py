@@ -159,17 +159,18 @@ def without(folder: Path, *parts: str) -> None:
     (folder / "labels.csv").write_text("".join(line for line in lines if not any(part in line for part in parts)))
 
 
-def test_classes_with_too_few_labels_are_warnings_and_without_any_problems(folder):
+def test_classes_with_too_few_labels_or_none_are_warnings(folder):
     without(folder, *(f"v2-train-ring-0{n}" for n in range(7)))
     found = look(folder)
     assert found.problems == []
     assert "1 class of v2 with fewer than 5 training labels: 'ring' (3)" in messages(found.warnings)
     without(folder, "v2-train-ring", "v2-train-square")
     found = look(folder)
-    assert "1 class of v2 without any training label: 'ring'" in messages(found.problems)
+    assert found.problems == []
+    assert "1 class of v2 without any training label: 'ring'" in messages(found.warnings)
     assert "1 class of v2 with older labels only: 'square' (24)" in messages(found.warnings)
     change(folder / "experiment.yaml", "method: auto ", "method: ce ")
-    assert "2 classes of v2 without any training label" in messages(look(folder).problems)
+    assert "2 classes of v2 without any training label" in messages(look(folder).warnings)
 
 
 def test_a_model_that_cannot_be_tested_is_a_warning(folder):
@@ -264,7 +265,7 @@ def test_what_is_in_masks_is_counted_in_images_and_pixels(tmp_path, monkeypatch)
         "val": [0, 0, 0, 0],
         "test": [36, 36, 36, 0],
     }
-    assert "1 class of v2 without any training image that shows it: 'd'; label some" in messages(found.problems)
+    assert "1 class of v2 without any training image that shows it: 'd'; label some" in messages(found.warnings)
     text = messages(found.warnings)
     assert "1 class of v2 with fewer than 5 training images that show it: 'c' (4)" in text
     assert "1 class of v2 with older labels only: 'z' (3)" in text

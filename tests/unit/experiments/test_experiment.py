@@ -50,6 +50,18 @@ BAD_FILES = {
         "cub-leco has no budget 'huge'; use paper or small",
     ),
     "incomplete data": ("data: {manifest: labels.csv}\n", ":1: data.ontology: is missing"),
+    "an image size of thousands of digits": (
+        f"data: {{manifest: labels.csv, ontology: o.yaml, image_size: {'9' * 5_000}}}\n",
+        ":1: data.image_size: ",
+    ),
+    "a start with a NUL": (
+        'benchmark: cub-leco\nstart: "a\\0b"\n',
+        "experiment.yaml: start: must be the path of a local file or folder, not 'a\\x00b'",
+    ),
+    "a manifest with a NUL": (
+        'data: {manifest: "a\\0b.csv", ontology: o.yaml}\n',
+        "experiment.yaml: data.manifest: must be the path of a local file or folder",
+    ),
     "annotation of own data": (
         "data: {manifest: a.csv, ontology: o.yaml}\nannotation: all-fine\n",
         "`annotation: all-fine` is for benchmarks",
@@ -115,7 +127,7 @@ def test_own_data_get_the_settings_of_their_kind(tmp_path):
     assert masks.training.network.weights == "random"  # nothing is fetched that was not asked for
 
 
-@pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv", "a\0b.csv"])
+@pytest.mark.parametrize("name", ["missing.csv", "labels.txt", "folder.csv", "binary.csv"])
 def test_a_manifest_that_cannot_be_read_is_reported_when_it_is_read(name, tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "labels.txt").touch()

@@ -170,7 +170,7 @@ BAD = {
     ),
     "an address": ({"store": "s3://bucket/runs"}, "store: must be the path of a local file or folder"),
     "no name": ({"store": ""}, "store: must be the path of a local file or folder"),
-    "a number as a device": ({"device": 5}, "device: must be auto, cpu or cuda, not 5"),
+    "a number as a device": ({"device": 5}, "device: must be a name such as auto, cpu or cuda:1, not 5"),
     "a number as a logger": ({"log": 5}, "log: must be one or several names of loggers, not 5"),
     "loggers in a list of lists": (
         {"log": [["csv"]]},

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from pyarrow import parquet
 from tests.commands import leco
 from tests.trainings import model_of
@@ -25,7 +26,8 @@ from leco.data.inputs import image_batches, image_paths, listed_files
 from leco.data.masks import read_mask
 from leco.data.views import centre_crop_resize
 from leco.evaluation import predict_at
-from leco.model.masks import label_map
+from leco.model.masks import encode, is_predicted, label_map
+from leco.ontology.version import Version
 
 
 def predict(*arguments: object) -> Result:
@@ -298,6 +300,40 @@ def test_masks_are_not_written_through_links(segmenter, tmp_path):
     assert predict(bundle.folder, tmp_path / "images" / "1.png", "-o", tmp_path / "alias").exit_code == 0  # anew
 
 
+def test_annotated_masks_are_replaced_on_request_only_and_predicted_ones_until_they_are_changed(segmenter, tmp_path):
+    bundle, _ = segmenter
+    image, folder = bundle.folder.parent / "1.png", tmp_path / "masks"
+    folder.mkdir()
+    Image.new("L", (32, 24), 1).save(folder / "1.png")
+    (folder / "notes.txt").write_text("mine")
+    drawn = (folder / "1.png").read_bytes()
+    refused = predict(bundle.folder, image, "-o", folder)
+    assert "masks/1.png: was not written by leco, and a mask would replace it" in str(refused.exception)
+    assert (folder / "1.png").read_bytes() == drawn
+    assert predict(bundle.folder, image, "-o", folder, "--overwrite").exit_code == 0
+    predicted = (folder / "1.png").read_bytes()
+    assert predicted != drawn
+    assert predict(bundle.folder, image, "-o", folder, "--version", "v1").exit_code == 0  # leco's own
+    assert predict(bundle.folder, image, "-o", folder).exit_code == 0
+    assert (folder / "1.png").read_bytes() == predicted
+    with Image.open(folder / "1.png") as mask:
+        notes = PngInfo()
+        notes.add_text("leco mask", mask.info["leco mask"])
+        mask.putpixel((0, 0), 1 - mask.getpixel((0, 0)))
+        mask.save(folder / "1.png", pnginfo=notes)  # as an editor does that keeps what it does not know
+    assert "was not written by leco" in str(predict(bundle.folder, image, "-o", folder).exception)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("classes", [3, 300])
+def test_a_predicted_mask_is_recognised_with_a_palette_and_with_sixteen_bits(classes, tmp_path):
+    version = Version("v", tuple(map(str, range(classes))))
+    (tmp_path / "a.png").write_bytes(encode(np.full((4, 5), classes - 1), version))
+    assert is_predicted(tmp_path / "a.png")
+    (tmp_path / "a.png").write_bytes((tmp_path / "a.png").read_bytes()[:-30])
+    assert not is_predicted(tmp_path / "a.png")
+
+
 def test_a_mask_of_an_image_of_a_manifest_replaces_none_of_them(segmenter, tmp_path):
     bundle, _ = segmenter
     for name in ("a/1.png", "masks/a/1.png"):
@@ -346,6 +382,24 @@ def test_what_is_read_is_never_written_over(new, pictures, tmp_path):
         assert result.returncode == 2
         assert message in result.stderr
         assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_predictions_replace_predictions_but_nothing_else_unless_asked_to(kind, new, pictures, tmp_path):
+    output, image = tmp_path / f"out.{kind}", next((pictures / "images").rglob("*.png"))
+    output.write_text("my own notes\n")
+    command = ["predict", new.folder, image, "-o", output]
+    refused = leco(*command)
+    assert refused.returncode == 2
+    assert f"out.{kind}: was not written by leco; choose another file, or replace it with --overwrite" in refused.stderr
+    assert output.read_text() == "my own notes\n"
+    assert leco(*command, "--overwrite").returncode == 0
+    for options in ([], ["--top", "3"], ["--back-off", "0.5"], []):
+        assert leco(*command, *options).returncode == 0
+    output.write_text("")  # as `mktemp` makes it
+    assert leco(*command).returncode == 0
+    output.write_text(output.read_text().replace("probability", "checked by me", 1))
+    assert (leco(*command).returncode == 2) == (kind == "csv")
 
 
 def test_an_answer_replaces_no_vector_and_nothing_that_could_be_an_image(new, vectors, pictures, tmp_path):

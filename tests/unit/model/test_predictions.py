@@ -120,6 +120,22 @@ def write(kind: str, top: int, answers: list[Answer], backs_off: bool = False) -
     return file.getvalue()
 
 
+def test_what_a_spreadsheet_takes_for_a_formula_is_text_in_a_table_unless_asked_for_verbatim():
+    answers = [Answer("v1", (("=1+1", 0.75), ("-1.5", 0.25))), Answer("v1", (("-", 1.0),))]
+
+    def cells(verbatim: bool) -> list[list[str]]:
+        file = io.StringIO()
+        Writer(file, "csv", 2, False, verbatim).write(["@a.png", "+b.png"], iter(answers))
+        return list(csv.reader(io.StringIO(file.getvalue())))[1:]
+
+    assert cells(False) == [
+        ["'@a.png", "v1", "'=1+1", "0.750000", "-1.5", "0.250000"],
+        ["'+b.png", "v1", "-", "1.000000", "", ""],
+    ]
+    assert [row[0] for row in cells(True)] == ["@a.png", "+b.png"]
+    assert json.loads(write("jsonl", 2, answers).splitlines()[0])["answers"][0]["label"] == "=1+1"
+
+
 def test_answers_are_written_as_tables_and_as_json():
     answers = [Answer("v1", (("a,b", 0.75), ("", 0.25))), Answer("v1", (('"c"', 1.0),))]
     rows = list(csv.reader(io.StringIO(write("csv", 2, answers))))

@@ -1,8 +1,33 @@
+import unicodedata
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from leco import LecoError, Version
+from leco import LecoError, Ontology, Version
+from leco.ontology.changes import differences
+
+COMPOSED, DECOMPOSED = unicodedata.normalize("NFC", "café"), unicodedata.normalize("NFD", "café")
+
+
+@pytest.mark.parametrize(("old", "new"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)])
+def test_names_are_the_same_class_however_their_accents_are_spelled_and_stay_as_written(old, new):
+    classes = {new: None, "bar": {"from": new}, "tea": {"from": "b"}}
+    content = {"versions": [{"name": "v1", "classes": [old, "b"]}, {"name": "v2", "classes": classes}]}
+    ontology = Ontology.from_dict(content)
+    v1, v2 = ontology.versions
+    assert (v1.classes[0], v2.classes[0], v2.ids[0]) == (old, new, old)
+    assert v2.encode([old, new, "tea"]).tolist() == [0, 0, 2]
+    assert [change.kind for change in ontology.changes("v1", "v2")] == ["carved", "replaced"]
+    assert Ontology.from_dict(ontology.to_dict()).fingerprint == ontology.fingerprint
+    other = {"versions": [{"name": "v1", "classes": [new, "b"]}, {"name": "v2", "classes": classes}]}
+    assert differences(ontology, Ontology.from_dict(other)) == []
+
+
+@pytest.mark.parametrize("classes", [[COMPOSED, DECOMPOSED], {COMPOSED: None, DECOMPOSED: None}])
+def test_a_class_that_is_given_in_two_spellings_is_refused(classes):
+    with pytest.raises(LecoError, match="duplicate class"):
+        Ontology.from_dict({"versions": [{"name": "v1", "classes": classes}, {"name": "v2", "classes": ["x"]}]})
 
 
 @pytest.mark.parametrize(

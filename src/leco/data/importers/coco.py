@@ -48,11 +48,11 @@ def _labels(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, 
     content = read_json(path, LARGEST_FILE)
     if not isinstance(content, Mapping):
         raise LecoError(f"{path}: is not COCO JSON, an object with images, annotations and categories")
-    categories = {c["id"]: c["name"] for c in _records(path, content, "categories", id=_ID, name=str)}
+    categories = _by_id(path, content, "categories", "name")
     for name, count in Counter(categories.values()).items():
         if count > 1:
             raise LecoError(f"{path}: {count} categories are named {short(name)}; rename all but one")
-    images = {image["id"]: image["file_name"] for image in _records(path, content, "images", id=_ID, file_name=str)}
+    images = _by_id(path, content, "images", "file_name")
     seen: dict[int | str, set[int | str]] = defaultdict(set)
     for note in _records(path, content, "annotations", image_id=_ID, category_id=_ID):
         if note["image_id"] not in images:
@@ -68,6 +68,17 @@ def _labels(path: Path, version: str, left_out: LeftOut) -> Iterator[tuple[str, 
             left_out.add("several categories" if seen[image] else "no annotation", f"{version}: {file}")
     for unused in categories.keys() - {category for of_image in seen.values() for category in of_image}:
         left_out.add("a class without annotations", f"{version}: {categories[unused]}")
+
+
+def _by_id(path: Path, content: Mapping[str, Any], part: str, key: str) -> dict[int | str, str]:
+    """Return one value of each record of a list, by the id of the record."""
+    found: dict[int | str, str] = {}
+    for record in _records(path, content, part, id=_ID, **{key: str}):
+        name, value = record["id"], record[key]
+        if found.setdefault(name, value) != value:
+            both = f"{short(found[name])} and {short(value)}"
+            raise LecoError(f"{path}: {part}: the id {short(name)} is that of {both}; give each its own")
+    return found
 
 
 def _records(path: Path, content: Mapping[str, Any], part: str, **kinds: Any) -> Iterator[Mapping[str, Any]]:

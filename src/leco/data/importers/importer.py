@@ -15,6 +15,7 @@ from leco.data.manifest.checks import look, normalise, same_bytes
 from leco.data.manifest.table import Fault, Problem, Table
 from leco.errors import LecoError, and_more, printable
 from leco.ontology.schema import name_problem
+from leco.ontology.version import canonical
 
 SPLITS_BY_NAME = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -223,7 +224,7 @@ def clean(source: Source) -> Source:
     trusted; one in several splits is moved to `test` or, failing that, to `val`.
     """
     left_out, remarks = source.left_out, list(source.remarks)
-    fit = [sample for sample in source.samples if not _unfit(sample, left_out)]
+    fit = _spelled_alike([sample for sample in source.samples if not _unfit(sample, left_out)])
     sizes, faults = look(source.root, dict.fromkeys(sample.path for sample in fit))
     for path, fault in faults.items():
         left_out.add(fault.message, path)
@@ -244,6 +245,12 @@ def clean(source: Source) -> Source:
         if not classes:
             raise LecoError("; ".join([f"no usable image is labelled in {version}", *left_out.summary()]))
     return cleaned
+
+
+def _spelled_alike(samples: list[Sample]) -> list[Sample]:
+    """Give labels that differ in the spelling of accents only the first one."""
+    first: dict[str, str] = {}
+    return [sample._replace(label=first.setdefault(canonical(sample.label), sample.label)) for sample in samples]
 
 
 def _unfit(sample: Sample, left_out: LeftOut) -> bool:

@@ -71,9 +71,8 @@ class Decoded:
                 return ()
             pixels = decode_image(path)
         except LecoError:
-            size = inspect_image(path)  # raises again, unless only the scaled image would be too large
-            del self.rows[image]
-            return size
+            inspect_image(path)  # the same error as of images that are not kept
+            raise
         self.images[row] = letterboxed(pixels, self.side)
         self.sizes[row] = torch.tensor(scaled_size(pixels.shape, self.side))
         return pixels.shape[:2]

@@ -5,7 +5,7 @@ import io
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -269,9 +269,7 @@ def _csv_rows(path: Path) -> Iterator[Any]:
             raise cells
         if header is None:
             header = [name.strip() for name in cells]
-            for name, count in Counter(header).items():
-                if count > 1:
-                    raise LecoError(f"{path}: duplicate column {name!r}")
+            _check_unique(path, header)
             yield header
         elif len(cells) == len(header):
             yield row, cells
@@ -312,12 +310,14 @@ def _read_parquet(path: Path) -> Table:
     with _parquet_file(path) as file:
         content = file.read()
     names = [name for name in content.column_names if not name.startswith("__index_level_")]  # added by pandas
+    _check_unique(path, names)
     columns = {name: _texts(path, name, content.column(name)) for name in names}
     return Table(path, columns, tuple(range(1, content.num_rows + 1)))
 
 
 def _parquet_cells(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
     with _parquet_file(path) as file:
+        _check_unique(path, file.schema_arrow.names)
         _places(path, file.schema_arrow.names, columns)
         first = 1
         for batch in file.iter_batches(_AT_ONCE, columns=list(columns)):
@@ -338,6 +338,12 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise
     except (pa.ArrowException, ValueError) as error:
         raise LecoError(f"{path}: not valid Parquet: {first_line(error)}") from None
+
+
+def _check_unique(path: Path, names: Sequence[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise LecoError(f"{path}: duplicate column {name!r}")
 
 
 def _places(path: Path, names: list[str], columns: tuple[str, ...]) -> list[int]:

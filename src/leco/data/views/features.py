@@ -11,6 +11,7 @@ from leco.data.views.images import check
 from leco.placement import constant
 
 WEAK_NOISE, STRONG_NOISE, STRONG_DROPOUT = 0.05, 0.25, 0.2
+_LARGE = 1e9  # the sum of the squares of such values is finite in 32 bits
 
 
 def weak(features: Tensor, draws: Draws, std: Tensor | float = 1.0) -> Tensor:
@@ -48,5 +49,11 @@ def _noise_and_kept(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def unit_length(features: Tensor) -> Tensor:
-    """Scale features to length ten: the counterpart of normalising pixels."""
-    return 10 * F.normalize(features, dim=1)
+    """Scale features to length ten: the counterpart of normalising pixels.
+
+    Values whose squares are too large or too small for their type are scaled by the largest of them first.
+    """
+    largest = features.abs().amax(dim=1, keepdim=True)
+    extreme = (largest > _LARGE) | (largest < 1 / _LARGE)
+    factor = torch.where(extreme, 1 / largest.clamp(min=torch.finfo(features.dtype).tiny), 1.0)
+    return 10 * F.normalize(features * factor, dim=1)

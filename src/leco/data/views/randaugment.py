@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leco.data.rng import Draws
 from leco.data.views.images import arange, check, cutout, pad_crop
-from leco.placement import send
+from leco.placement import has_float64, send
 
 LEVELS = 10  # FixMatch's m: the level is one of 1..9, in tenths of the maximum
 COUNT = 2  # FixMatch's n: operations per image, each skipped with probability 0.5
@@ -51,8 +51,10 @@ def setting(name: str, level: int = 1, sign: int = 1) -> int:
 def apply_each(images: Tensor, settings: Tensor) -> Tensor:
     """Apply to each image the operation, level and sign that its setting encodes; settings are on the CPU.
 
-    So a GPU need not be asked how many images each operation has.
+    So a GPU need not be asked how many images each operation has. PIL's pixels need 64 bits.
     """
+    if not has_float64(images.device):
+        return apply_each(images.cpu(), settings).to(images.device)
     operations = settings.div(len(STRENGTHS), rounding_mode="floor")
     counts = torch.bincount(operations, minlength=len(POOL)).tolist()
     order = _PLACES[operations].argsort(stable=True)

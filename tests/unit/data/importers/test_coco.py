@@ -99,6 +99,14 @@ def without(key: str, **changes: object) -> dict[str, object]:
             without("", categories=[{"id": 1, "name": "dog"}, {"id": 2, "name": "dog"}]),
             "2 categories are named 'dog'; rename all but one",
         ),
+        (
+            without("", categories=[{"id": 1, "name": "dog"}, {"id": 1, "name": "cat"}]),
+            "v2.json: categories: the id 1 is that of 'dog' and 'cat'; give each its own",
+        ),
+        (
+            without("", images=[{"id": 1, "file_name": "a.png"}, {"id": 1, "file_name": "c.png"}]),
+            "v2.json: images: the id 1 is that of 'a.png' and 'c.png'",
+        ),
     ],
 )
 def test_what_is_not_coco_is_refused_with_its_place(content, message, folder):

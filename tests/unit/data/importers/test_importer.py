@@ -34,6 +34,13 @@ def test_files_with_the_same_bytes_are_one_sample_labelled_twice(tmp_path):
     assert "1 images in several splits were moved" in found.remarks[1]
 
 
+def test_labels_that_differ_in_the_spelling_of_accents_are_one_class(tmp_path):
+    draw(tmp_path, "a.png", "b.png", "c.png")
+    labels = [("a.png", "caf\u00e9"), ("b.png", "cafe\u0301"), ("c.png", "cafe")]
+    found = clean(source(tmp_path, Sample("a.png", "x", "v2"), *(Sample(path, label, "v1") for path, label in labels)))
+    assert found.classes() == {"v1": ["cafe", "caf\u00e9"], "v2": ["x"]}
+
+
 def test_repetitions_are_dropped_and_contradictions_left_out(tmp_path):
     draw(tmp_path, "a.png", "b.png", "c.png")
     found = clean(

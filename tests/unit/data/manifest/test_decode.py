@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from tests.manifests import complaint, csv, write_image, write_mask
 
-from leco import LecoError, Ontology
+from leco import Ontology
 from leco.data.images import decode_image, letterbox, letterbox_mask, letterbox_size, middle_square
 from leco.data.manifest.decode import IN_MEMORY, fits_memory
 from leco.data.manifest.manifest import read_manifest
@@ -201,13 +201,14 @@ def test_errors_are_the_same_whether_pixels_are_kept_or_not(tmp_path, street, su
     assert complaint(path, street, side=16) == complaint(path, street)
 
 
-def test_an_image_that_is_too_large_once_it_is_scaled_is_reported_when_it_is_read(tmp_path, street, monkeypatch):
-    Image.new("L", (1, 3000)).save(tmp_path / "line.png")
+def test_an_image_that_would_be_too_large_once_it_is_scaled_is_read_as_it_is_checked(tmp_path, street, monkeypatch):
+    Image.new("L", (1, 3000), 7).save(tmp_path / "line.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
-    manifest, _ = read_manifest(csv(tmp_path, "image,label,version\nline.png,road,v1"), street, side=32)
-    assert manifest.decoded is None
-    with pytest.raises(LecoError, match="too large"):
-        own_samples(manifest, street, 32)
+    path = csv(tmp_path, "image,label,version\nline.png,road,v1")
+    for side in (None, 32):
+        manifest, problems = read_manifest(path, street, side=side)
+        assert not problems.found
+        assert (own_samples(manifest, street, 32).inputs.read(torch.tensor([0])) == 7).all()
 
 
 def test_nothing_is_kept_beyond_the_limit_of_memory_or_of_another_size(folder, street):

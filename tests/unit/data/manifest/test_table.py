@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from tests.manifests import complaint, csv
 
 from leco import LecoError, Ontology
@@ -87,6 +89,15 @@ def test_files_that_are_not_manifests_are_refused(tmp_path, street):
     assert "column 'image': ['a'] is neither text nor an integer" in complaint(tmp_path / "b.parquet", street)
     (tmp_path / "a.csv").write_text("")
     assert "the table has no rows" in complaint(tmp_path / "a.csv", street)
+
+
+def test_a_column_that_parquet_has_twice_is_named(tmp_path, street):
+    columns = [pa.array(["a.png"]), pa.array(["road"]), pa.array(["v1"]), pa.array(["bus"])]
+    table = pa.Table.from_arrays(columns, names=["image", "label", "version", "label"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert complaint(tmp_path / "a.parquet", street).endswith("a.parquet: duplicate column 'label'")
+    with pytest.raises(LecoError, match="duplicate column 'label'"):
+        list(stream_cells(tmp_path / "a.parquet", "image"))
 
 
 def test_rows_that_cannot_be_parsed_are_named_and_can_be_skipped(folder, street):

@@ -225,6 +225,20 @@ def test_feature_views_keep_type_and_shape_and_do_not_depend_on_the_batch(dtype,
             torch.testing.assert_close(alone, found[i : i + 1])
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e-20, 1e-6, 1e6, 1e18, 1e37])
+def test_features_of_any_scale_have_length_ten_and_the_same_direction(scale):
+    features = torch.randn(5, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wanted = 10 * F.normalize(features, dim=1).float()
+    torch.testing.assert_close(feature.unit_length((features * scale).float()), wanted, atol=2e-4, rtol=2e-4)
+    assert (feature.unit_length(torch.zeros(2, 3)) == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_ordinary_features_are_normalised_to_the_bit_as_torch_does(scale):
+    features = scale * torch.randn(50, 40, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(feature.unit_length(features), 10 * F.normalize(features, dim=1))
+
+
 def test_inat_views_are_224_pixels_wide(photographs):
     views = view_set("inat")
     for view in (views.weak, views.strong, views.evaluate):
