@@ -68,7 +68,9 @@ def sides(method: str, classes: int, device: str) -> dict[str, Callable[[], None
 
     def step_of(guess: Callable[[Tensor], dict[str, Tensor]]) -> None:
         outputs = forward_once({"student": head, "teacher": guess}, views, summands)
-        combine({term.name: term.loss(outputs, step, evidence) for term in summands}).loss.backward()
+        loss = combine({term.name: term.loss(outputs, step, evidence) for term in summands}).loss
+        del outputs  # as in training
+        loss.backward()
         head.zero_grad(set_to_none=True)
 
     return {"cross-entropy": theirs, "losses": lambda: step_of(lambda _: answers), "whole": lambda: step_of(teacher)}

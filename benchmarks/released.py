@@ -22,12 +22,12 @@ an epoch, so that other load affects both; images/s counts the 64 + 64 images of
 """
 
 import argparse
-import copy
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,12 +37,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import Compose, Normalize, RandomCrop, RandomHorizontalFlip, ToTensor
 
-from leco import Ontology
-from leco.data.samples import Samples
 from leco.methods.method import Method
-from made_up import HALF, make_training, network, ontology, samples, split
+from leco.training.loop import Training
+from leco.training.optimisers import rate_factor
+from made_up import HALF, make_training, ontology, samples
 from views import pil_cutout, pil_randaugment
 
+Batches = Iterator[tuple[list[Tensor], Tensor, Tensor]]
+Transforms = tuple[Compose, Compose]  # weak and strong
 CLASSES, SAMPLES = 100, 2_000
 EPOCH = SAMPLES // 2 // HALF  # steps
 WARM_UP = 2
@@ -53,77 +55,83 @@ WEAK, STRONG = Compose([*MOVED, *FINISH]), Compose([*MOVED, pil_randaugment, pil
 
 
 class Pictures(Dataset[tuple[list[Tensor], int, int]]):
-    """Arrays with a coarse and a fine label, and a view for each of some transforms."""
+    """Arrays or files with a coarse and a fine label, and a view for each of some transforms."""
 
-    def __init__(self, arrays: np.ndarray, coarse: list[int], fine: list[int], transforms: list[Compose]) -> None:
-        self.arrays, self.coarse, self.fine, self.transforms = arrays, coarse, fine, transforms
+    def __init__(
+        self, images: Sequence[np.ndarray | Path], coarse: list[int], fine: list[int], transforms: Sequence[Compose]
+    ) -> None:
+        self.images, self.coarse, self.fine, self.transforms = images, coarse, fine, transforms
 
     def __len__(self) -> int:
-        return len(self.arrays)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[list[Tensor], int, int]:
-        image = Image.fromarray(self.arrays[index])
+        found = self.images[index]
+        image = Image.open(found).convert("RGB") if isinstance(found, Path) else Image.fromarray(found)
         return [transform(image) for transform in self.transforms], self.coarse[index], self.fine[index]
 
 
-def endless(pictures: Pictures, workers: int, keep: bool) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
+def endless(pictures: Pictures, half: int, workers: int, keep: bool) -> Batches:
     """Shuffled batches, epoch after epoch; workers are forked, the default on Linux, although this process is not."""
     kept = {"persistent_workers": keep, "num_workers": workers, "multiprocessing_context": "fork"}
-    loader = DataLoader(pictures, HALF, shuffle=True, drop_last=True, **kept)
+    loader = DataLoader(pictures, half, shuffle=True, drop_last=True, **kept)
     while True:
         yield from loader
 
 
 class Plain:
-    """A loop like that of the released code, for `lpl+st-hard/cond` and `lpl+fixmatch/cond`."""
+    """A loop like that of the released code, for `lpl`, `lpl+st-hard/cond` and `lpl+fixmatch/cond`."""
 
-    def __init__(self, method: Method, model: str, pool: Samples, tree: Ontology, workers: int, keep: bool) -> None:
-        self.student, self.average = network(model, tree), network(model, tree)
-        self.average.load_state_dict(self.student.state_dict())
-        self.teacher = copy.deepcopy(self.student).eval()
-        self.sgd = torch.optim.SGD(self.student.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-        self.coarse_of = tree.translate(torch.arange(len(tree.newest)), tree.newest.name, tree.versions[0].name)
-        self.edges = F.one_hot(self.coarse_of).float()  # fine x coarse
-        everything = torch.arange(len(pool))
-        arrays = pool.inputs.read(everything).permute(0, 2, 3, 1).contiguous().numpy()
-        fine = pool.labels[tree.newest.name].read(everything)
-        coarse = self.coarse_of[fine]
-        parts = split(tree, len(pool))
-
-        def loader(indices: Tensor, transforms: list[Compose]) -> Iterator[tuple[list[Tensor], Tensor, Tensor]]:
-            chosen = Pictures(arrays[indices.numpy()], coarse[indices].tolist(), fine[indices].tolist(), transforms)
-            return endless(chosen, workers, keep)
-
-        old = parts.history[0].indices
-        self.new, self.old = loader(parts.newest.indices, [STRONG]), loader(old, [STRONG])
-        self.pairs = loader(old, [WEAK, STRONG]) if method.pseudo == "fixmatch" else None
-        self.correct, self.count = dict.fromkeys(range(CLASSES), 0), dict.fromkeys(range(CLASSES), 0)
+    def __init__(self, training: Training, *, new: Batches, old: Batches, pairs: Batches | None) -> None:
+        """Take networks and optimiser of a training; `pairs` are weak and strong views of old images, for FixMatch."""
+        self.training, self.step_number = training, 0
+        self.tree = training.job.steps.evidence.ontology
+        self.student, self.average = training.network, training.average
+        self.teacher = training.job.teacher
+        for network in (self.student, self.average.model, *([self.teacher] if self.teacher else [])):
+            network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        newest, self.coarsest = self.tree.newest, self.tree.versions[-2]
+        self.coarse_of = self.tree.translate(torch.arange(len(newest)), newest.name, self.coarsest.name)
+        self.edges = F.one_hot(self.coarse_of, len(self.coarsest)).float()  # fine x coarse
+        self.new, self.old, self.pairs = new, old, pairs
+        self.correct, self.count = dict.fromkeys(range(len(newest)), 0), dict.fromkeys(range(len(newest)), 0)
         self.seen = torch.empty(0)
 
     def step(self) -> None:
         """Make one step, with separate passes for every loss."""
-        newest = self.student.versions[-1]
+        newest, training = self.student.versions[-1], self.training
+        settings, total = training.job.settings, len(training.job.steps)
+        for group in training.state.param_groups:
+            group["lr"] = settings.learning_rate * rate_factor(settings.optimiser, self.step_number, total)
+            group["lr"] *= group.get("factor", 1.0)
+        self.student.train()
+        for norm in training.kept_norms:
+            norm.eval()
         (new,), _, fine = next(self.new)
         (old,), coarse, _ = next(self.old)
         logits = self.student(new)[newest]
         loss = F.nll_loss(F.log_softmax(logits, dim=1), fine)
         for outputs, labels in ((logits, self.coarse_of[fine]), (self.student(old)[newest], coarse)):
             loss = loss + F.nll_loss(torch.log(F.softmax(outputs, dim=1) @ self.edges), labels)
-        if self.pairs is None:
-            loss = loss + self.pseudo(self.student(old)[newest], self.teacher, old, coarse, 0.0)
-        else:
+        if self.pairs is not None:
             (weak, strong), coarse, _ = next(self.pairs)
             loss = loss + self.pseudo(self.student(strong)[newest], self.student, weak, coarse, THRESHOLD)
-        self.sgd.zero_grad()
+        elif self.teacher is not None:
+            loss = loss + self.pseudo(self.student(old)[newest], self.teacher.eval(), old, coarse, 0.0)
+        training.state.zero_grad()
         loss.backward()
-        self.sgd.step()
+        training.state.step()
+        decay = self.average.decay_at(self.step_number)
         with torch.no_grad():
-            for mine, theirs in zip(self.average.parameters(), self.student.parameters(), strict=True):
-                mine.mul_(0.999).add_(theirs, alpha=0.001)
+            for mine, theirs in zip(self.average.model.parameters(), self.student.parameters(), strict=True):
+                mine.mul_(decay).add_(theirs, alpha=1 - decay)
+            for kept, buffer in zip(self.average.model.buffers(), self.student.buffers(), strict=True):
+                kept.copy_(buffer)
         predicted = logits.argmax(dim=1)
         for label, guess in zip(fine, predicted, strict=True):
             self.count[int(label)] += 1
             self.correct[int(label)] += int(label == guess)
+        self.step_number += 1
 
     def pseudo(self, outputs: Tensor, labeller: nn.Module, images: Tensor, coarse: Tensor, least: float) -> Tensor:
         """Cross-entropy with the likeliest class that the coarse label allows."""
@@ -142,13 +150,39 @@ class Plain:
         return guesses, possible / possible.sum(dim=1, keepdim=True)
 
 
+def plain(
+    training: Training, images: Sequence[np.ndarray | Path], transforms: Transforms, workers: int, keep: bool
+) -> Plain:
+    """The plain loop for the networks and samples of a training; `images` are those of all of its samples."""
+    job = training.job
+    pool, tree, half = job.steps.samples, job.steps.evidence.ontology, job.steps.batch_size
+    newest, before = tree.newest.name, tree.versions[-2].name
+    weak, strong = transforms
+
+    def loader(indices: Tensor, chosen: Sequence[Compose], *, are_new: bool) -> Batches:
+        fine = pool.labels[newest].read(indices).long()
+        given = pool.labels[before].read(indices).long()
+        coarse = tree.translate(fine, newest, before) if are_new else given
+        shown = [images[index] for index in indices.tolist()]
+        return endless(Pictures(shown, coarse.tolist(), fine.tolist(), chosen), half, workers, keep)
+
+    new, old = job.steps.new.indices, job.steps.history.indices
+    needs_pairs = any(request.network == "student" and request.view == "weak" for t in job.terms for request in t.needs)
+    return Plain(
+        training,
+        new=loader(new, [strong], are_new=True),
+        old=loader(old, [strong], are_new=False),
+        pairs=loader(old, [weak, strong], are_new=False) if needs_pairs else None,
+    )
+
+
 class Side:
     """One of the two sides, in a process that waits for requests to make steps."""
 
-    def __init__(self, plain: bool, name: str, options: argparse.Namespace) -> None:
+    def __init__(self, is_plain: bool, name: str, options: argparse.Namespace) -> None:
         context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
         self.line, theirs = context.Pipe()
-        self.process = context.Process(target=answer, args=(theirs, plain, name, options))
+        self.process = context.Process(target=answer, args=(theirs, is_plain, name, options))
         self.process.start()
 
     def seconds(self, steps: int) -> float:
@@ -163,15 +197,17 @@ class Side:
         self.process.join()
 
 
-def answer(line: Connection, plain: bool, name: str, options: argparse.Namespace) -> None:
+def answer(line: Connection, is_plain: bool, name: str, options: argparse.Namespace) -> None:
     """Make the requested number of steps, send their duration, and repeat until zero are requested."""
     torch.set_num_threads(options.threads)
     method, tree = Method.parse(name), ontology(CLASSES)
     pool = samples(tree, SAMPLES)
-    if plain:
-        step = Plain(method, options.model, pool, tree, options.threads, options.keep_workers).step
+    training = make_training(method, options.model, pool, tree)
+    if is_plain:
+        arrays = list(pool.inputs.read(torch.arange(SAMPLES)).permute(0, 2, 3, 1).contiguous().numpy())
+        step = plain(training, arrays, (WEAK, STRONG), options.threads, options.keep_workers).step
     else:
-        step = make_training(method, options.model, pool, tree).run().__next__
+        step = training.run().__next__
     while count := line.recv():
         started = time.perf_counter()
         for _ in range(count):
@@ -188,7 +224,7 @@ def main() -> None:
     parser.add_argument("--keep-workers", action="store_true", help="loaders of the other side keep their workers")
     options = parser.parse_args()
     for name in ("lpl+fixmatch/cond", "lpl+st-hard/cond"):
-        sides = [Side(plain, name, options) for plain in (False, True)]
+        sides = [Side(is_plain, name, options) for is_plain in (False, True)]
         for side in sides:
             side.seconds(WARM_UP)
         turns = [[side.seconds(EPOCH) for side in sides] for _ in range(options.repeats)]

@@ -55,6 +55,11 @@ CASES = {
         {"method": "lpl+st-soft/cond"},
         PIXELS | MANY | SLOWLY | {"training.batches.steps": "3"},
     ),
+    "recompute": ("digits-leco", {"method": "lpl"}, SHORT | {"training.network.recompute": "true"}),
+    "parts": (  # of a whole batch or of a process's share, so BatchNorm must not look at them
+        *("digits-leco", {"method": "joint+fixmatch/cond"}),
+        SHORT | {"training.batches.parts": "3", "training.network.frozen_norm": "true"},
+    ),
     "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.batches.steps": "30"}),
 }
 

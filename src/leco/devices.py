@@ -271,10 +271,10 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         variance = _over_all(centred.square().sum(dim=over)) / count
         assert self.running_mean is not None
         assert self.running_var is not None
-        assert self.num_batches_tracked is not None
         with torch.no_grad():
             momentum = 0.0 if self.momentum is None else self.momentum
-            self.num_batches_tracked.add_(1)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * count / (count - 1), momentum)
         normalised = centred * (variance.view(shape) + self.eps).rsqrt()

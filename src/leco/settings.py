@@ -57,6 +57,10 @@ class NetworkSettings(Part):
     in float32; `16-mixed` scales gradients, and is for GPUs. `32-tf32` lets GPUs round the factors of products.
     `auto` is the fastest that the GPU was made for, and `32-true` on CPUs."""
 
+    recompute: bool = False
+    """Keep only the inputs of the backbone's blocks, and compute the rest again for the backward pass (activation
+    checkpointing): the same results with a fraction of the memory, for another forward pass."""
+
     @model_validator(mode="after")
     def _words_or_file(self) -> Self:
         if self.weights not in WEIGHTS and not self.weights.endswith(WEIGHT_SUFFIXES):
@@ -151,10 +155,17 @@ class BatchSettings(Part):
     evaluate_every: Annotated[int, Field(ge=1)] = 1_000
     """Steps between two evaluations on validation; the best model is kept."""
 
+    parts: Annotated[int, Field(ge=1)] = 1
+    """Parts of a batch that go through the network one after the other, which takes as much less memory (gradient
+    accumulation). Gradients are those of the whole batch, but BatchNorm, unless frozen, normalises each part by itself.
+    If memory does not suffice, parts are made smaller anyway."""
+
     @model_validator(mode="after")
     def _even(self) -> Self:
         if self.size % 2:
             raise ValueError(f"size: must be even, not {self.size}: half of a batch is history")
+        if self.parts > self.size // 2:
+            raise ValueError(f"parts: must be at most {self.size // 2}, half of the batch, not {self.parts}")
         return self
 
 

@@ -132,8 +132,10 @@ def test_a_step_with_many_classes_waits_for_nothing(method):
         ({"optimiser": {"name": "adamw", "learning_rate": (1e-3,), "clip": 1.0}}, view_set("cifar")),
         ({"loss": {"adjust": 1.0, "label_smoothing": 0.1}}, crop_views(0.35, 24, distorted=True)),
         ({"network": {"frozen_norm": True, "frozen_layers": 0.3}, "average": {"norm": True}}, view_set("cifar")),
+        ({"batches": {"parts": 2}}, view_set("cifar")),
+        ({"network": {"recompute": True}}, view_set("cifar")),
     ],
-    ids=["adamw", "loss", "frozen"],
+    ids=["adamw", "loss", "frozen", "parts", "recompute"],
 )
 def test_a_step_with_other_settings_waits_for_nothing(settings, views):
     pool = samples((3, SIDE, SIDE))

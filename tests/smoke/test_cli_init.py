@@ -109,6 +109,7 @@ def test_the_example_is_checked_and_trained_as_it_is(tmp_path):
     assert checked.returncode == 0, checked.stderr
     assert "3 trainings: 12 steps, 384 images" in checked.stdout
     assert "on this machine: an estimate from a few steps" in checked.stdout
+    assert "memory of a step: about " in checked.stdout
     assert checked.stdout.endswith("ok\n")
     ran = leco("run", "own/experiment.yaml", "--set", "training.batches.steps=4", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr

@@ -15,8 +15,9 @@ from tests.commands import leco
 
 from leco.data.benchmarks import BENCHMARKS
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+CASES = {2: ("soft", "freeze", "lp-ft", "pixels", "recompute", "parts"), 4: ("soft", "parts")}
 
 
 @pytest.fixture
@@ -28,27 +29,34 @@ def vistas(vistas_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_results_of_one(tmp_path, vistas):
+def test_two_and_four_processes_give_the_results_of_one(tmp_path, vistas):
     """Same batches, same gradients, BatchNorm over all: after a few steps they differ by rounding only."""
-    one, two, cases = tmp_path / "one", tmp_path / "two", ("soft", "freeze", "lp-ft", "pixels")
-    for case in cases:
-        processes.run(case, one, vistas)
-    command = [*TORCHRUN, "tests.processes", str(two), str(vistas), *cases]
-    result = subprocess.run(command, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    stages = sorted(path.name for path in (one / "stages").iterdir())
-    assert stages == sorted(path.name for path in (two / "stages").iterdir())
+    for number, cases in CASES.items():
+        alone, runs = tmp_path / f"alone-{number}", tmp_path / str(number)
+        for case in cases:
+            processes.run(case, alone, vistas)
+        command = [*TORCHRUN, f"--nproc_per_node={number}", "-m", "tests.processes", str(runs), str(vistas), *cases]
+        result = subprocess.run(command, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, timeout=600)
+        assert result.returncode == 0, result.stderr
+        assert_same_stages(alone, runs, number)
+
+
+def assert_same_stages(alone: Path, shared: Path, number: int) -> None:
+    """The stages of one process, and those that a number of processes trained together, are equal up to rounding."""
+    stages = sorted(path.name for path in (alone / "stages").iterdir())
+    assert stages == sorted(path.name for path in (shared / "stages").iterdir())
     for stage in stages:
-        weights, others = (load_file(base / "stages" / stage / "model.safetensors") for base in (one, two))
+        folders = [base / "stages" / stage for base in (alone, shared)]
+        weights, others = (load_file(folder / "model.safetensors") for folder in folders)
         for name in weights:
             torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=3e-4)
-        results = [json.loads((base / "stages" / stage / "result.json").read_text()) for base in (one, two)]
-        assert [r["processes"] for r in results] == [1, 2]
+        results = [json.loads((folder / "result.json").read_text()) for folder in folders]
+        assert [r["processes"] for r in results] == [1, number]
         assert results[0]["pseudo_labels"] == pytest.approx(results[1]["pseudo_labels"], rel=1e-3)
         score = results[0]["metric"]
         scores = [r["test"][r["version"]][score] for r in results]
         assert scores[0] == pytest.approx(scores[1], abs=0.01)
-        lines = [(base / "stages" / stage / "metrics.jsonl").read_text().splitlines()[-1] for base in (one, two)]
+        lines = [(folder / "metrics.jsonl").read_text().splitlines()[-1] for folder in folders]
         means = [json.loads(line)["means"] for line in lines]
         assert means[0] == pytest.approx(means[1], rel=1e-3)
 
@@ -84,7 +92,19 @@ def test_a_killed_segmentation_ends_in_the_same_bits(tmp_path, vistas):
 @pytest.mark.slow
 def test_the_command_trains_in_two_processes_from_an_empty_store(tmp_path):
     settings = ["--set", "training.batches.steps=4", "--set", "training.batches.size=16"]
-    command = [*TORCHRUN, "leco", "run", "digits-leco", "--size", "40", "--method", "ce", *settings]
+    command = [
+        *TORCHRUN,
+        "--nproc_per_node=2",
+        "-m",
+        "leco",
+        "run",
+        "digits-leco",
+        "--size",
+        "40",
+        "--method",
+        "ce",
+        *settings,
+    ]
     result = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True, timeout=300
     )

@@ -9,7 +9,7 @@ import typer
 from leco.cli.run import pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
-from leco.text import duration
+from leco.text import duration, size
 
 if TYPE_CHECKING:
     from leco.dataset.check import Finding
@@ -66,10 +66,13 @@ def _estimate(found: "CheckedExperiment", device: str) -> "Estimate | None":
     if found.plan is None or found.periods is None or found.reading is None:
         return None
     try:
-        return estimate(found.plan, found.periods, found.reading, device)
+        made = estimate(found.plan, found.periods, found.reading, device)
     except LecoError as error:
         found.add(found.warnings, "experiment", f"the first steps failed: {error}")
         return None
+    if made.memory and made.memory.problem:
+        found.add(found.warnings, "experiment", made.memory.problem)
+    return made
 
 
 def _print(found: "CheckedExperiment", measured: "Estimate | None") -> None:
@@ -103,7 +106,11 @@ def _print_plan(found: "CheckedExperiment", rows: list[dict[str, Any]], measured
     typer.echo(f"{len(rows)} training{'s' * (len(rows) > 1)}: {steps:,} steps, {images:,} images")
     if measured:
         again = "; the chosen one is then trained on all labels" if measured.again else ""
-        typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps{again}\n")
+        typer.echo(f"about {duration(measured.seconds)} on this machine: an estimate from a few steps{again}")
+        if (memory := measured.memory) and memory.available is not None and memory.largest:
+            taken = f"about {size(memory.of(memory.size))} of the {size(memory.available)} that are free"
+            typer.echo(f"memory of a step: {taken}; batches of up to {memory.largest:,} fit")
+        typer.echo()
 
 
 def _print_findings(what: str, findings: "list[Finding]", err: bool = False) -> None:
@@ -145,4 +152,12 @@ def _as_data(found: "CheckedExperiment", measured: "Estimate | None") -> dict[st
         "versions": versions,
         "stages": rows,
         "estimated_seconds": None if measured is None else measured.seconds,
+        "memory": _memory(measured),
     }
+
+
+def _memory(measured: "Estimate | None") -> dict[str, int | None] | None:
+    if measured is None or (memory := measured.memory) is None:
+        return None
+    found = {"step": memory.of(memory.size), "available": memory.available}
+    return {**found, "largest_batch": memory.largest, "parts": memory.parts}

@@ -68,6 +68,12 @@ class Batch:
         sizes = None if self.sizes is None else send(self.sizes, device)
         return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes, self.complete)
 
+    def part(self, at: slice) -> "Batch":
+        """Return some of the samples."""
+        labels = {version: known[at] for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else self.sizes[at]
+        return Batch(self.ids[at], self.inputs[at], self.rows[at], labels, sizes, self.complete)
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -82,6 +88,10 @@ class Step:
     def to(self, device: torch.device) -> "Step":
         """Return the same samples on another device."""
         return Step(self.new.to(device), self.history.to(device) if self.history else None)
+
+    def part(self, at: slice) -> "Step":
+        """Return some of the new samples, and as many of the history."""
+        return Step(self.new.part(at), self.history.part(at) if self.history else None)
 
 
 class Crop(Protocol):

@@ -166,6 +166,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "device": fabric.device.type,
         "precision": precision_of(fabric),
         "processes": fabric.world_size,
+        **({"parts": training.thrift.parts} if training.thrift.parts > 1 else {}),
         "threads": torch.get_num_threads(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
     }
@@ -316,7 +317,8 @@ def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge)
             trained = trained.on(backbone)
         return judge.score(finish(trained))
 
-    return Training(*(banked or (job, network)), score if judge.has_validation else None), network, finish
+    training = Training(*(banked or (job, network)), score if judge.has_validation else None, machine.say)
+    return training, network, finish
 
 
 def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:

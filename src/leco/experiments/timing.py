@@ -17,6 +17,7 @@ from leco.dataset import Periods
 from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
 from leco.experiments.auto import refitted
+from leco.experiments.memory import StepMemory, step_memory
 from leco.experiments.run import build_network, make_job, starting_weights
 from leco.experiments.stages import Plan, Stage
 from leco.models.lora import add_adapters
@@ -47,6 +48,7 @@ class Estimate:
     reading: float
     stages: dict[Stage, float]
     again: float = 0.0  # to train the chosen trial of `auto` on all labels, if it is the last one
+    memory: StepMemory | None = None  # of a step of the last network that is trained
 
     @property
     def seconds(self) -> float:
@@ -80,7 +82,9 @@ def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Est
     # The last stage has the most classes.
     last = {str(stage.method): stage for stage in plan.stages if stage not in heads}
     paces = {name: measure(stage, periods, device) for name, stage in last.items()}
-    return add_up(plan, periods, reading, paces, seconds_to_embed(heads[0], periods, device) if heads else 0.0)
+    found = add_up(plan, periods, reading, paces, seconds_to_embed(heads[0], periods, device) if heads else 0.0)
+    networks = [stage for stage in plan.stages if not stage.on_features]
+    return replace(found, memory=step_memory(networks[-1], periods, device)) if networks else found
 
 
 def add_up(

@@ -32,6 +32,7 @@ class Request:
 
 Logits = dict[str, Tensor]  # version -> (n, c, ...)
 Outputs = Mapping[Request, Logits]
+AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 NEW = Request("student", "new", "strong")
 HISTORY = Request("student", "history", "strong")
 
@@ -134,14 +135,19 @@ def terms(
     return (Term("ce", (NEW,), newest), *(TERMS[name](method, *settings) for name in names))
 
 
+def sums(losses: Mapping[str, Loss]) -> Tensor:
+    """Totals and counts of all means, in their order: (means, 2)."""
+    means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
+    kind = widest(means[0].total.device)
+    return torch.stack([torch.stack((mean.total.detach().to(kind), mean.count.to(kind))) for mean in means])
+
+
 def combine(losses: Mapping[str, Loss], add_up: Callable[[Tensor], Tensor] = lambda parts: parts) -> Combined:
     """Sum the losses of all terms; `add_up` sums totals and counts over processes, if there are several.
 
     Every mean is divided by the count of all processes, so that gradients sum to those of a single process.
     """
-    means = [mean for loss in losses.values() for mean in (*loss.means, *loss.health.values())]
-    kind = widest(means[0].total.device)
-    parts = torch.stack([torch.stack((mean.total.detach().to(kind), mean.count.to(kind))) for mean in means])
+    parts = sums(losses)
     whole = iter(add_up(parts).unbind())
     summands: list[Tensor] = []
     values: dict[str, Tensor] = {}
@@ -328,3 +334,13 @@ def auxiliary_outputs(outputs: Outputs) -> dict[Request, Logits]:
         if request in (NEW, HISTORY)
     }
     return {**outputs, **found} if any(found.values()) else {}
+
+
+def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:
+    """Losses of every term and, if the network has auxiliary heads, theirs at HRNet's weight."""
+    losses = {term.name: term.loss(outputs, batch, evidence) for term in terms}
+    auxiliary = auxiliary_outputs(outputs)
+    for term in terms if auxiliary else ():
+        means = term.loss(auxiliary, batch, evidence).means
+        losses[f"auxiliary {term.name}"] = Loss([Mean(AUXILIARY_WEIGHT * m.total, m.count) for m in means])
+    return losses

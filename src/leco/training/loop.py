@@ -4,7 +4,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
 from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
-from leco.methods.terms import Loss, Mean, Outputs, Term, auxiliary_outputs, combine, forward_once
+from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
@@ -24,10 +26,10 @@ from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
 from leco.training.optimisers import OPTIMISERS, parameter_groups, rate_factor
+from leco.training.parts import Thrift, is_out_of_memory, slices, sum_of_parts, whole_counts
 from leco.training.priors import log_priors, with_priors
 from leco.training.readings import READ_EVERY, Pace, Unread, read
 
-AUXILIARY_WEIGHT = 0.4  # of HRNet's OCR heads
 _GROUP = "group "  # of parameters, in the names of what an optimiser keeps; parameters have no spaces in their names
 
 
@@ -64,8 +66,14 @@ class Report:
 class Training:
     """A network in training: `run` continues to the last step; `checkpoint` and `resume` save and restore its state."""
 
-    def __init__(self, job: Job, network: AnyNetwork, validate: Callable[[nn.Module], float] | None) -> None:
-        self.job, self.network, self.validate = job, network, validate
+    def __init__(
+        self,
+        job: Job,
+        network: AnyNetwork,
+        validate: Callable[[nn.Module], float] | None,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.job, self.network, self.validate, self.say = job, network, validate, say
         settings, fabric = job.settings, job.fabric
         place(network, fabric.device)
         self.average = Average(network, settings.average)
@@ -81,6 +89,8 @@ class Training:
         self.state = OPTIMISERS[settings.optimiser.name](
             parameter_groups(network, settings.optimiser), settings.optimiser
         )
+        self.thrift = Thrift(network)
+        self.thrift.set(settings.batches.parts, settings.network.recompute)
         self.student, self.optimiser = fabric.setup(network, self.state)
         self.scaler = gradient_scaler(fabric)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
@@ -100,7 +110,7 @@ class Training:
         networks: dict[str, Any] = {"student": self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
-        newest, adjust = evidence.ontology.newest.name, job.settings.loss.adjust
+        adjust = job.settings.loss.adjust
         frequencies = log_priors(job.steps, adjust) if adjust else {}
         priors = {part: prior.to(fabric.device) for part, prior in frequencies.items()}
         pace = Pace()
@@ -111,15 +121,8 @@ class Training:
             batch = on_cpu.to(fabric.device)
             rate = job.settings.learning_rate * rate_factor(settings, self.step, total)
             frozen = self._enter_step(rate)
-            views = make_views(job, batch, self.step)
-            with fabric.autocast():
-                outputs = forward_once(networks, views, job.terms)
-            if priors:
-                outputs = with_priors(outputs, priors, newest)
-            found = combine(all_losses(job.terms, outputs, batch, evidence), self._add_up)
+            found = self._fitting(rate, partial(self._gradients, batch, evidence, networks, priors))
             self.unread.append(Unread(self.step, rate, found.terms, found.health))
-            fabric.backward(found.loss * fabric.world_size)  # gradients are averaged over the processes
-            del outputs, found, views  # so that the memory of logits can be used again
             if frozen:
                 self.network.backbone.zero_grad(set_to_none=True)
             if settings.clip:
@@ -143,6 +146,63 @@ class Training:
             self.seconds += time.perf_counter() - started
             yield report
             started = time.perf_counter()
+
+    def _fitting(self, rate: float, gradients: Callable[[], Combined]) -> Combined:
+        """Compute the gradients of a step; if memory does not suffice, try again with less, and say so once."""
+        job, before = self.job, str(self.thrift)
+        while True:
+            try:
+                found = gradients()
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.distributed:  # the other processes wait for this one
+                    remedy = f"set training.batches.parts to {2 * self.thrift.parts}, or use more processes"
+                    raise LecoError(f"step {self.step}: out of memory; {remedy}") from None
+            else:
+                if str(self.thrift) != before:
+                    self.say(f"step {self.step}: out of memory; continuing with {self.thrift}")
+                return found
+            # The error, and with it the tensors of the step, is gone.
+            self.optimiser.zero_grad(set_to_none=True)
+            self.thrift.increase(job.steps.batch_size)
+            if job.fabric.device.type == "cuda":
+                torch.cuda.empty_cache()
+            self._enter_step(rate)
+
+    def _gradients(
+        self, batch: Step, evidence: Evidence, networks: Mapping[str, Any], priors: Mapping[str, Tensor]
+    ) -> Combined:
+        """Add the gradients of a step, part by part, to the parameters; return its losses."""
+        job, fabric, found = self.job, self.job.fabric, list[Combined]()
+        add_up: Callable[[Tensor], Tensor] = self._add_up
+        views = make_views(job, batch, self.step)
+        places = list(slices(len(batch.new), self.thrift.parts))
+        for at in places:
+            part, seen = batch, views
+            if len(places) > 1:
+                part, seen = batch.part(at), {name: view[at] for name, view in views.items()}
+            waits = (
+                fabric.no_backward_sync(self.student) if self.distributed and at is not places[-1] else nullcontext()
+            )
+            with waits:
+                with fabric.autocast():
+                    outputs = forward_once(networks, seen, job.terms)
+                if priors:
+                    outputs = with_priors(outputs, priors, evidence.ontology.newest.name)
+                if len(places) > 1 and not found:
+                    add_up = self._of_whole(whole_counts(job.terms, outputs, batch, evidence, places))
+                losses = combine(all_losses(job.terms, outputs, part, evidence), add_up)
+                del outputs  # logits that no gradient depends on need not wait for it
+                fabric.backward(losses.loss * fabric.world_size)  # gradients are averaged over the processes
+            found.append(replace(losses, loss=losses.loss.detach()))
+            del losses  # so that the memory of its graph can be used again
+        return found[0] if len(found) == 1 else sum_of_parts(found, self._add_up)
+
+    def _of_whole(self, counts: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function that divides means of a part by the counts of the whole batch, of all processes."""
+        whole = self._add_up(counts)
+        return lambda sums: torch.stack((sums[:, 0], whole), dim=1)
 
     def _enter_step(self, rate: float) -> bool:
         """Set state that depends on the step, so that resuming changes nothing; return if the backbone is frozen."""
@@ -205,6 +265,7 @@ class Training:
             **{"best_score": score, "best_step": self.best_step, "sums": self.sums, "means": self.means},
             "time": {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images},
             "optimiser": self._numbers(),
+            "thrift": {"parts": self.thrift.parts, "recomputes": self.thrift.recomputes},
             **({"scaler": self.scaler.state_dict()} if self.scaler is not None else {}),
         }
         return Checkpoint(self.step, tensors, notes)
@@ -217,6 +278,8 @@ class Training:
         self._resume_optimiser(_part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
         if self.scaler is not None and "scaler" in checkpoint.notes:
             self.scaler.load_state_dict(checkpoint.notes["scaler"])
+        if "thrift" in checkpoint.notes:
+            self.thrift.set(**checkpoint.notes["thrift"])
         score = checkpoint.notes["best_score"]
         self.best_score = -math.inf if score is None else float(score)
         self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
@@ -305,16 +368,6 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
         yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
-
-
-def all_losses(terms: Sequence[Term], outputs: Outputs, batch: Step, evidence: Evidence) -> dict[str, Loss]:
-    """Losses of every term and, if the network has auxiliary heads, theirs at HRNet's weight."""
-    losses = {term.name: term.loss(outputs, batch, evidence) for term in terms}
-    auxiliary = auxiliary_outputs(outputs)
-    for term in terms if auxiliary else ():
-        means = term.loss(auxiliary, batch, evidence).means
-        losses[f"auxiliary {term.name}"] = Loss([Mean(AUXILIARY_WEIGHT * m.total, m.count) for m in means])
-    return losses
 
 
 def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:

@@ -1,0 +1,110 @@
+"""Memory that a training step takes, from the tensors of two small steps, and the batch that fits into it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from leco.dataset import Periods
+from leco.devices import make_fabric
+from leco.experiments.run import build_network, make_job
+from leco.experiments.stages import Stage
+from leco.models.lora import add_adapters
+from leco.models.timm_models import available_memory
+from leco.text import size as in_bytes
+from leco.training.loop import Training
+
+_SIZES = (4, 8)  # of the small batches
+_HEADROOM = 1.4  # gradients of activations; measured peaks were 1.1 to 1.4 times the rest (docs/lab-book/log.md)
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Bytes that a step takes on its device."""
+
+    weights: int  # of network, average and best one, teacher, gradients, and what the optimiser keeps
+    sample: int  # kept of a sample until the backward pass
+    size: int  # samples in a batch
+    available: int | None  # bytes, before anything is there; None if unknown
+
+    def of(self, size: int) -> int:
+        """Bytes of a step whose parts have so many samples."""
+        return int(_HEADROOM * (self.weights + size * self.sample))
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch that fits as a whole, an even number; 0 if none does, None if that is unknown."""
+        if self.available is None:
+            return None
+        fitting = (self.available / _HEADROOM - self.weights) / max(self.sample, 1)
+        return max(0, int(fitting) // 2 * 2)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the size of the batch, and a remedy; None if it fits."""
+        if self.available is None or self.parts == 1:
+            return None
+        taken, free = in_bytes(self.of(self.size)), in_bytes(self.available)
+        needs = f"a batch of {self.size:,} takes about {taken}, but {free} are free"
+        if self.parts is None:
+            return f"{needs}, which is not enough for two samples; use a smaller backbone or smaller inputs"
+        return f"{needs}; set training.batches.parts to {self.parts}, or training.network.recompute to true"
+
+    @property
+    def parts(self) -> int | None:
+        """Number of parts that the batch has to be divided into; None if not even one sample of each kind fits."""
+        if self.largest is None or self.largest >= self.size:
+            return 1
+        return -(-self.size // self.largest) if self.largest else None
+
+
+def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
+    """Count the tensors that two small steps keep for the backward pass; the rest follows from the model's size."""
+    settings = stage.training
+    fabric = make_fabric(device, settings.network.precision)
+    if fabric.device.type == "cuda":
+        available: int | None = torch.cuda.mem_get_info(fabric.device)[0]
+    else:
+        available = available_memory()
+    kept, weights = [], 0
+    for size in _SIZES:
+        batches = {"size": size, "steps": 10**9, "evaluate_every": 10**9, "parts": 1}
+        small = replace(stage, training=settings.change(batches=batches, transfer={"head_steps": 0}))
+        network = build_network(stage, periods)
+        add_adapters(network.backbone, settings.network.lora, periods.shape)
+        teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
+        training = Training(make_job(small, periods, 0, fabric, teacher), network, None)
+        kept.append(_kept_by_a_step(training))
+        state = [
+            value for held in training.state.state.values() for value in held.values() if isinstance(value, Tensor)
+        ]
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        copies = [network, training.average.model, training.average.model, *([teacher] if teacher else [])]
+        weights = _bytes([*state, *trained, *(tensor for copy in copies for tensor in copy.state_dict().values())])
+    sample = max(0, kept[1] - kept[0]) // (_SIZES[1] - _SIZES[0])
+    return StepMemory(weights, sample, settings.batches.size, available)
+
+
+def _kept_by_a_step(training: Training) -> int:
+    """Bytes of all tensors that are kept for the backward pass, other than weights."""
+    networks: list[nn.Module] = [training.network, *([training.job.teacher] if training.job.teacher else [])]
+    weights = {_place(tensor) for network in networks for tensor in network.state_dict().values()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if _place(tensor) not in weights:
+            kept[_place(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        next(training.run())
+    return sum(kept.values())
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

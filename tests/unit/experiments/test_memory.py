@@ -1,0 +1,46 @@
+"""The memory of a step, estimated from two small ones."""
+
+import pytest
+from tests.unit.experiments.test_check import folder, look  # noqa: F401 (a fixture)
+
+from leco.experiments.memory import StepMemory, step_memory
+
+
+def test_what_a_step_keeps_follows_from_the_layers(folder):  # noqa: F811
+    """A linear layer keeps its inputs, and a ReLU its outputs."""
+    found = look(folder, network__backbone="wrn-10-1", batches__size="64")
+    stage = found.plan.stages[-1]
+    memory = step_memory(stage, found.periods, "cpu")
+    assert memory.size == 64
+    network = 78_000 * 4  # parameters of WRN-10-1
+    assert 5.5 * network < memory.weights < 7.5 * network  # network, average, best, teacher, gradients, momentum
+    side = found.periods.shape[-1]
+    maps = 16 * side * side * 4  # bytes of the first layer's output, of which a WRN-10-1 keeps several and smaller ones
+    assert 4 * maps < memory.sample < 16 * maps
+    more = look(folder, network__backbone="wrn-16-1", batches__size="64")
+    deeper = step_memory(more.plan.stages[-1], more.periods, "cpu")
+    assert deeper.sample > 1.3 * memory.sample
+
+
+def test_recomputing_shows_in_the_estimate(folder):  # noqa: F811
+    plain, saving = (
+        look(folder, network__backbone="wrn-28-2", network__recompute=recompute) for recompute in ("false", "true")
+    )
+    kept = [step_memory(found.plan.stages[-1], found.periods, "cpu").sample for found in (plain, saving)]
+    assert kept[1] < kept[0] / 2
+
+
+@pytest.mark.parametrize(
+    ("available", "largest", "parts", "says"),
+    [
+        (None, None, 1, None),
+        (14_000, 990, 1, None),
+        (1_400, 90, 2, "a batch of 128 takes about 1.9 kB, but 1.4 kB are free; set training.batches.parts to 2"),
+        (700, 40, 4, "set training.batches.parts to 4, or training.network.recompute to true"),
+        (140, 0, None, "not enough for two samples; use a smaller backbone"),
+    ],
+)
+def test_the_batch_that_fits_is_found(available, largest, parts, says):
+    memory = StepMemory(weights=100, sample=10, size=128, available=available)
+    assert (memory.largest, memory.parts) == (largest, parts)
+    assert memory.problem is None if says is None else says in memory.problem
