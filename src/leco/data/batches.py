@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from leco.data.periods import Annotated, Part
-from leco.data.samples import InMemory, Samples
+from leco.data.samples import Box, InMemory, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -97,8 +97,12 @@ class Step:
 class Crop(Protocol):
     """A view that moves pixels together with their labels."""
 
-    def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
-        """Return the same samples, cropped."""
+    def __call__(self, batch: Batch, seed: int, step: int, corner: tuple[int, int] = (0, 0)) -> Batch:
+        """Return the same samples, cropped; only what is right of and below `corner` was read."""
+        ...
+
+    def box(self, ids: Tensor, sizes: Tensor, seed: int, step: int) -> Box:
+        """Return the part of one sample that its crop shows."""
         ...
 
 
@@ -161,10 +165,17 @@ class Steps(Dataset[Step]):
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
             return self.read(pool, chosen)
-        # Large images are cropped as they are read, so that a full batch of them is never in memory.
-        pieces = chosen.split(1) if self.samples.sizes is not None else [chosen]  # type: ignore[no-untyped-call]
-        cropped = [self.crop(batch, self.seed, step) for batch in (self.read(pool, piece) for piece in pieces)]
-        return cropped[0] if len(cropped) == 1 else join(cropped)
+        if self.samples.sizes is None:
+            return self.crop(self.read(pool, chosen), self.seed, step)
+        return join([self._read_crop(self.crop, pool, one, step) for one in chosen.split(1)])  # type: ignore[no-untyped-call]
+
+    def _read_crop(self, crop: Crop, pool: "Pool", one: Tensor, step: int) -> Batch:
+        """Read what is seen of one large image, and no more."""
+        ids, sizes = pool.indices[one], self.samples.sizes
+        assert sizes is not None
+        box = crop.box(ids, sizes.read(ids), self.seed, step)
+        part = self.on(self.samples.within(box)).read(pool, one)
+        return crop(part, self.seed, step, (box[0], box[2]))
 
     def read(self, pool: "Pool", chosen: Tensor) -> Batch:
         """Read uncropped samples by their positions in a pool."""

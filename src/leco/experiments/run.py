@@ -27,6 +27,7 @@ from leco.experiments.bundles import describe
 from leco.experiments.embedded import Scaled, on_stored_features
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.masking import masks
+from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -96,7 +97,7 @@ def _train_stage(
         return
     periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
-    seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
+    seen = embed_stage(stage, periods, store, machine) if stage.on_features else shrunken(periods, store, machine)
     judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
     training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
