@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from leco.data.periods import Annotated, Part
 from leco.data.samples import Box, InMemory, Samples
@@ -279,13 +279,15 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    columns = (steps.samples.inputs, *steps.samples.labels.values())
-    remaining = range(max(start, 0), len(steps))
+    return read_ahead(Subset(steps, range(max(start, 0), len(steps))), steps.samples, workers)
+
+
+def read_ahead(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iterator[_Item]:
+    """Yield batches of samples in order; what is not in memory is read ahead by workers, if there are any."""
+    columns = (samples.inputs, *samples.labels.values())
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):
-        return (steps[step] for step in remaining)
-    return without_traceback(
-        DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers)
-    )
+        return (batches[number] for number in range(len(batches)))
+    return without_traceback(DataLoader(batches, batch_size=None, num_workers=workers))
 
 
 def without_traceback(batches: Iterable[_Item]) -> Iterator[_Item]:

@@ -1,6 +1,6 @@
 """Copies of large images and label maps, at the size that is trained at, of which any rows can be read alone.
 
-A copy is a ZIP archive of bands of a few rows: JPEG for images, with colours at full resolution, and PNG for label maps.
+A copy is a ZIP archive of bands of rows: JPEG for images, with colours at full resolution, and PNG for label maps.
 """
 
 import io
@@ -63,7 +63,9 @@ def _opened(path: Path) -> Iterator[tuple[ZipFile, int, int]]:
             height, width = map(int, archive.comment.split())
             yield archive, height, width
     except (OSError, BadZipFile, KeyError, ValueError, zlib.error) as error:
-        raise LecoError(f"{path}: is damaged ({first_line(error)}); delete it, and run the same command again") from None
+        raise LecoError(
+            f"{path}: is damaged ({first_line(error)}); delete it, and run the same command again"
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)

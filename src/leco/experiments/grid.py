@@ -21,6 +21,7 @@ from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
 from leco.experiments.remote import Remote, is_url, local_path
 from leco.experiments.run import embed_stage, run_stage
+from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
@@ -114,8 +115,8 @@ def run_locally(
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
     By default there is one process a GPU, or one a core if none is used. Each has `workers` that read files ahead. A
-    stage that fails stops only the stages that depend on it. Features are computed before, on all cores, so that no two
-    processes embed the same images.
+    stage that fails stops only the stages that depend on it. Features, and copies of large images, are made before, on
+    all cores, so that no two processes make the same.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
@@ -123,7 +124,7 @@ def run_locally(
     jobs = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
     device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
-        embed_first(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
+        prepare(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
     one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
@@ -148,11 +149,13 @@ def run_locally(
                     yield progress
 
 
-def embed_first(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
-    """Compute the features of all samples that some stages train and test on."""
+def prepare(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
+    """Compute the features, and shrink the large images, of all samples that some stages train and test on."""
     done: set[tuple[str, str, str]] = set()
     for name in names:
         stage = graph.stages[name]
+        if graph.needed_by[name].dataset(root).modality.has_masks:
+            shrunken(shared_periods(graph.needed_by[name], root), store, machine)
         key = (stage.material, stage.training.network.backbone, stage.weights)
         if stage.on_features and key not in done:
             done.add(key)

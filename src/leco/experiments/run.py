@@ -98,7 +98,7 @@ def _train_stage(
     periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
     seen = embed_stage(stage, periods, store, machine) if stage.on_features else shrunken(periods, store, machine)
-    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
+    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window, machine.workers)
     training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
         _resume(stage, periods, training, folder, machine)

@@ -5,6 +5,7 @@ one, so that a process that is killed continues, and several processes can share
 """
 
 import hashlib
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -51,8 +52,23 @@ def shrunken_samples(samples: Samples, folder: Path, machine: Machine) -> Sample
 
 
 def are_large(samples: Samples) -> bool:
-    """Whether samples are images with masks that are read from files in every step."""
+    """Whether samples are images with masks that are read from files."""
     return isinstance(samples.inputs, Files) and isinstance(samples.sizes, Files) and len(samples) > 0
+
+
+def repeated(samples: Samples, count: int) -> Samples:
+    """Return as many samples, all of them among `count` evenly spread ones, for measuring time."""
+
+    def chosen(column: Column) -> Column:
+        if not isinstance(column, Files):
+            return column
+        some = [column.paths[index] for index in torch.linspace(0, len(column) - 1, count).long().tolist()]
+        return Files([some[index % count] for index in range(len(column))], column.decode)
+
+    labels = {version: chosen(column) for version, column in samples.labels.items()}
+    return replace(
+        samples, inputs=chosen(samples.inputs), labels=labels, sizes=samples.sizes and chosen(samples.sizes), files=None
+    )
 
 
 def _shrink(samples: Samples, folder: Path, machine: Machine) -> Samples:
@@ -93,14 +109,20 @@ class _Work(Dataset[int]):
         return cls(samples, files, {name: _places(column, folder) for name, column in files.items()})
 
     def missing(self) -> list[int]:
-        """Samples of which a copy is missing."""
-        rows = enumerate(zip(*self.copies.values(), strict=True))
-        return [index for index, row in rows if not all(copy is None or copy.is_file() for copy in row)]
+        """Samples of which a copy is missing, in random order: several processes then begin with different ones."""
+        found = [index for index in range(len(self)) if self._is_missing(index)]
+        return random.sample(found, len(found))
+
+    def _is_missing(self, index: int) -> bool:
+        row = (copies[index] for copies in self.copies.values())
+        return any(copy is not None and not copy.is_file() for copy in row)
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> int:
+        if not self._is_missing(index):  # any more
+            return index
         assert self.samples.sizes is not None
         ((height, width),) = self.samples.sizes.read(torch.tensor([index])).tolist()
         for name, column in self.files.items():
