@@ -31,6 +31,7 @@ from leco.settings import Settings
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
+_HEADS_PER_GPU = 4  # stages that share a GPU if all of them only train heads, on stored features
 _ATTEMPTS = 3  # of a stage whose process was killed
 
 
@@ -114,14 +115,16 @@ def run_locally(
 ) -> Iterator[Progress]:
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
-    By default there is one process a GPU, or one a core if none is used. Each has `workers` that read files ahead. A
-    stage that fails stops only the stages that depend on it. Features, and copies of large images, are made before, on
-    all cores, so that no two processes make the same.
+    By default there is one process a GPU, four if all stages only train heads, or one a core without GPUs. Each has
+    `workers` that read files ahead. A stage that fails stops only the stages that depend on it. Features, and copies of
+    large images, are made before, on all cores, so that no two processes make the same.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     cards = gpus(device)
-    jobs = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
+    on_features = all(graph.stages[name].on_features for name in progress.waiting)
+    each = _HEADS_PER_GPU if on_features else 1
+    jobs = jobs or len(cards) * each or (cores() if resolve_device(device).type == "cpu" else 1)
     device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
         prepare(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
