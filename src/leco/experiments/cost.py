@@ -52,10 +52,11 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers
         if not to_do:
             found.append(Cost(benchmark, len(stages), 0, 0, 0.0, 0, 0, 0, 0))
             continue
-        with TemporaryDirectory() as folder:  # for copies of a few images, to which all others are equal in time
-            few = replace(periods, pool=repeated(periods.pool, _FEW), test=repeated(periods.test, _FEW))
-            measured = shrunken(few if are_large(periods.pool) else periods, Store(Path(folder)), Machine(device))
-            cost = _cost(benchmark, stages, to_do, measured, device, workers)
+        with TemporaryDirectory() as folder:  # for copies of a few large images, which stand in for all of them
+            if are_large(periods.pool):
+                few = replace(periods, pool=repeated(periods.pool, _FEW), test=repeated(periods.test, _FEW))
+                periods = shrunken(few, Store(Path(folder)), Machine(device))
+            cost = _cost(benchmark, stages, to_do, periods, device, workers)
             sizes = [path.stat().st_size for path in Path(folder).rglob("*.zip")]
         copied = sum(sizes) * (len(periods.pool) + len(periods.test)) // (2 * _FEW)
         found.append(replace(cost, copies=copied))
