@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ def write_copy(path: Path, pixels: Tensor) -> None:
                 image.save(band, "JPEG", quality=_QUALITY, subsampling=0)
             else:
                 image.save(band, "PNG", compress_level=1)
-            archive.writestr(str(top), band.getvalue())
+            archive.writestr(ZipInfo(str(top)), band.getvalue())  # without the time: equal copies are equal files
     write_bytes(path, content.getvalue())
 
 
