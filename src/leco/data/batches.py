@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -290,7 +290,7 @@ def read_ahead(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iter
     return without_traceback(DataLoader(batches, batch_size=None, num_workers=workers))
 
 
-def without_traceback(batches: Iterable[_Item]) -> Iterator[_Item]:
+def without_traceback(batches: Iterable[_Item]) -> Generator[_Item, None, None]:
     """Re-raise the errors of workers without torch's traceback."""
     try:
         yield from batches

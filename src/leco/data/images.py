@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from math import ceil
@@ -142,7 +142,7 @@ def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def in_threads(decode: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
+def in_threads(decode: Callable[[_Item], _Found], items: Iterable[_Item]) -> Generator[_Found, None, None]:
     """Decode items in as many threads as there are cores, and yield what was found in their order."""
     # Warning filters are global to the process: restore here what the decoding threads change.
     with warnings.catch_warnings(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:

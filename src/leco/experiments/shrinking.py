@@ -6,7 +6,7 @@ one, so that a process that is killed continues, and several processes can share
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -86,7 +86,7 @@ def _shrink(samples: Samples, folder: Path, machine: Machine) -> Samples:
     return work.result()
 
 
-def _done(work: "Subset[int]", workers: int) -> Iterator[int]:
+def _done(work: "Subset[int]", workers: int) -> Generator[int, None, None]:
     """Make copies in other processes or in threads; yield the number of each sample that is done."""
     if workers:
         return without_traceback(DataLoader(work, batch_size=None, num_workers=workers))

@@ -184,7 +184,8 @@ def test_the_processes_of_torchrun_share_the_work(samples, tmp_path, monkeypatch
         made.append((current_thread().name, path.name))
         write_copy(path, pixels)
 
-    monkeypatch.setattr(shrinking, "in_threads", map)  # warning filters are global
+    one_by_one = lambda make, items: (make(item) for item in items)  # noqa: E731 (warning filters are global)
+    monkeypatch.setattr(shrinking, "in_threads", one_by_one)
     monkeypatch.setattr(shrinking, "write_copy", write)
     with ThreadPoolExecutor(2) as pool:
         machines = [replace(MACHINE, own_fabric=Rank(rank)) for rank in range(2)]
