@@ -295,8 +295,7 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
     """Number of newest labels of each class that a stage trains on: (classes,)."""
     newest = periods.annotated(stage.period, stage.annotation).newest
-    classes = len(periods.until(stage.period).newest)
-    return class_counts(periods.pool.labels[stage.version], newest.indices, classes)
+    return class_counts(periods.pool.labels[stage.version], newest.indices, len(periods.until(stage.period).newest))
 
 
 def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge) -> tuple[Training, AnyNetwork, Finish]:
