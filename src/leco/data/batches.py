@@ -279,10 +279,10 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
     """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    return read_ahead(Subset(steps, range(max(start, 0), len(steps))), steps.samples, workers)
+    return in_order(Subset(steps, range(max(start, 0), len(steps))), steps.samples, workers)
 
 
-def read_ahead(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iterator[_Item]:
+def in_order(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iterator[_Item]:
     """Yield batches of samples in order; what is not in memory is read ahead by workers, if there are any."""
     columns = (samples.inputs, *samples.labels.values())
     if workers == 0 or all(isinstance(column, InMemory) for column in columns):

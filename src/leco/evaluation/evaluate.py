@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
-from leco.data.batches import read_ahead
+from leco.data.batches import in_order
 from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
@@ -140,7 +140,7 @@ class _Blocks(Dataset[tuple[Tensor, dict[str, Tensor]]]):
 
     def read(self, workers: int) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Yield all blocks; files are read ahead by workers."""
-        return read_ahead(Subset(self, range(len(self.ids))), self.samples, workers)
+        return in_order(Subset(self, range(len(self.ids))), self.samples, workers)
 
 
 @torch.no_grad()
