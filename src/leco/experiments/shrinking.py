@@ -111,7 +111,7 @@ class _Work(Dataset[int]):
     def missing(self) -> list[int]:
         """Samples of which a copy is missing, in random order: several processes then begin with different ones."""
         found = [index for index in range(len(self)) if self._is_missing(index)]
-        return random.sample(found, len(found))
+        return random.Random().sample(found, len(found))
 
     def _is_missing(self, index: int) -> bool:
         row = (copies[index] for copies in self.copies.values())
