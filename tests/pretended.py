@@ -147,4 +147,4 @@ class PretendedFabric:
         nn.utils.clip_grad_norm_(network.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
 
     def all_reduce(self, values: Tensor, reduce_op: str = "sum") -> Tensor:
-        return values
+        return values.to(self.device)  # as Fabric does

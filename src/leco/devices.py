@@ -239,7 +239,8 @@ class _OverAll(torch.autograd.Function):
         return _OverAll.forward(_, gradient.contiguous())
 
 
-def _over_all(values: Tensor) -> Tensor:
+def over_all(values: Tensor) -> Tensor:
+    """Sum over all processes; Fabric's own sum has a barrier before it, at which a GPU is waited for."""
     total: Tensor = _OverAll.apply(values)
     return total
 
@@ -265,16 +266,16 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         x = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         over = [dim for dim in range(x.dim()) if dim != 1]
         shape = [1, -1] + [1] * (x.dim() - 2)
-        count = _over_all(x.new_tensor(x.numel() / x.shape[1]))
-        mean = _over_all(x.sum(dim=over)) / count
+        count = over_all(x.new_tensor(x.numel() / x.shape[1]))
+        mean = over_all(x.sum(dim=over)) / count
         centred = x - mean.view(shape)
-        variance = _over_all(centred.square().sum(dim=over)) / count
+        variance = over_all(centred.square().sum(dim=over)) / count
         assert self.running_mean is not None
         assert self.running_var is not None
+        assert self.num_batches_tracked is not None
         with torch.no_grad():
             momentum = 0.0 if self.momentum is None else self.momentum
-            if self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
+            self.num_batches_tracked.add_(1)
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * count / (count - 1), momentum)
         normalised = centred * (variance.view(shape) + self.eps).rsqrt()

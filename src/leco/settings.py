@@ -77,8 +77,9 @@ class NetworkSettings(Part):
         return self
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Weights to start from, if the network starts from a previous one."""
-        return () if strategy == "scratch" or self.embed else ("weights",)
+        """Weights to start from, if the network starts from a previous one; activations of a frozen backbone."""
+        names = [] if strategy == "scratch" or self.embed else ["weights"]
+        return (*names, "recompute") if strategy == "freeze" or self.embed else tuple(names)
 
 
 class OptimiserSettings(Part):

@@ -213,8 +213,9 @@ def _recording(training: Training, folder: Path | None, machine: Machine) -> Ite
             if report.means and note is not None:
                 line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
                 note(line | {"means": report.means})
-            # All processes stop after the same step.
-            stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
+            stop = machine.stop()
+            if fabric.world_size > 1:  # all stop after the same step, one at which the device is read anyway
+                stop = not training.unread and bool(fabric.all_reduce(torch.tensor(float(stop)), reduce_op="sum"))
             if writes is not None and (stop or time.monotonic() - saved > save_every):
                 write_checkpoint(writes, training.checkpoint())
                 machine.saved(writes)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
+from leco.devices import gradient_scaler, make_fabric, over_all, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
@@ -222,11 +222,7 @@ class Training:
         return frozen
 
     def _add_up(self, parts: Tensor) -> Tensor:
-        if not self.distributed:
-            return parts
-        whole = self.job.fabric.all_reduce(parts, reduce_op="sum")
-        assert isinstance(whole, Tensor)
-        return whole
+        return over_all(parts) if self.distributed else parts
 
     def _read(self) -> None:
         """Read the losses and counts of the last steps, check them, and add them to the means."""

@@ -17,6 +17,8 @@ from leco.models.network import AnyNetwork
 from leco.models.recompute import blocks, recompute_activations
 from leco.ontology.evidence import Evidence
 
+_SIGNS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")  # of libraries, other devices, and the CPU
+
 
 @dataclass
 class Thrift:
@@ -100,4 +102,4 @@ def sum_of_parts(parts: Sequence[Combined], add_up: Callable[[Tensor], Tensor]) 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether a device, or the memory of the machine, was too small."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in _SIGNS)
