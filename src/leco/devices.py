@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.accelerators.accelerator import Accelerator
 from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -28,8 +29,8 @@ Computed = Literal["32-true", "32-tf32", "bf16-mixed", "16-mixed"]  # precisions
 
 
 @lru_cache(maxsize=1)
-def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
-    """Return a Fabric for one device or, under `torchrun`, one device per process."""
+def make_fabric(device: str = "auto", precision: Precision = "32-true", shard: bool = False) -> Fabric:
+    """Return a Fabric for one device or, under `torchrun`, one device per process, which may `shard` networks."""
     chosen = resolve_device(device)
     computed = resolve_precision(chosen.type, precision)
     check_precision(chosen.type, computed)
@@ -40,7 +41,13 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
         raise LecoError(f"device: {device} is one device, for one process, not {processes}; use cpu or cuda")
     if chosen.type == "cuda":
         torch.set_float32_matmul_precision("highest" if computed == "32-true" else "high")
-    strategy: Any = DDPStrategy(**_without_broadcast()) if processes > 1 else "auto"
+    strategy: Any = "auto"
+    if processes > 1 and shard:
+        if computed == "16-mixed":
+            raise LecoError("training.network.precision: 16-mixed cannot scale sharded gradients; use 32-true")
+        strategy = ModelParallelStrategy(_shard, data_parallel_size=processes, tensor_parallel_size=1)
+    elif processes > 1:
+        strategy = DDPStrategy(**_without_broadcast())
     kind: Any = chosen.type
     if chosen.type not in ("cpu", "cuda"):
         kind = _Other()
@@ -54,6 +61,16 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
     )
     fabric.launch()
     return fabric
+
+
+def _shard(network: Any, mesh: Any) -> nn.Module:
+    """Divide the parameters of an `AnyNetwork` among processes; those of a block are gathered while it computes."""
+    from torch.distributed.fsdp import fully_shard
+
+    for part in (*network.blocks, network):
+        fully_shard(part, mesh=mesh["data_parallel"])
+    divided: nn.Module = network
+    return divided
 
 
 class _Other(Accelerator):

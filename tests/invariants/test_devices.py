@@ -19,7 +19,7 @@ from leco.data.views.sets import ViewSet, crop_views, feature_views, segmentatio
 from leco.evaluation.evaluate import Candidate, Predictor, judge
 from leco.experiments.embedding import Embedder
 from leco.experiments.machine import Machine
-from leco.experiments.run import _recording
+from leco.experiments.recording import recording
 from leco.methods.method import ALL_METHODS, Method
 from leco.methods.terms import terms
 from leco.modalities import MODALITIES
@@ -81,7 +81,7 @@ def assert_no_waits(make: Callable[[], Training]) -> None:
     """The second step waits for nothing: the first fills caches, and later ones are read together."""
     with pretended_gpu() as gpu:
         training = make()
-        with _recording(training, None, Machine()) as record:
+        with recording(training, None, Machine()) as record:
             steps = training.run()
             record(next(steps))
             gpu.waits.clear()
