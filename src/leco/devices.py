@@ -6,9 +6,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from leco.errors import LecoError, nearest
 from leco.settings import Precision
 
+_Item = TypeVar("_Item")
 _KINDS = ("cpu", "cuda", "mps", "xpu", "npu", "hpu", "mtia", "maia", "privateuseone")  # of devices that torch may know
 Computed = Literal["32-true", "32-tf32", "bf16-mixed", "16-mixed"]  # precisions, once `auto` is resolved
 
@@ -107,6 +108,21 @@ class _Other(Accelerator):
     def name() -> str:
         """Return a name that Lightning does not use."""
         return "other"
+
+
+def in_turn(fabric: Fabric, mine: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield the items of all processes, one of each in turn, in each of them."""
+    if fabric.world_size == 1:
+        yield from mine
+        return
+    mine = iter(mine)
+    while True:
+        found: list[_Item | None] = [None] * fabric.world_size
+        torch.distributed.all_gather_object(found, next(mine, None))
+        items = [item for item in found if item is not None]
+        yield from items
+        if not items:
+            return
 
 
 def _without_broadcast() -> dict[str, Any]:

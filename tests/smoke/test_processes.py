@@ -74,18 +74,23 @@ def test_a_batch_that_processes_cannot_share_is_refused_before_anything_is_train
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "number"), [("more pixels", 1), ("more shards", 2)])
 def test_a_killed_run_ends_in_the_same_bits(case, number, tmp_path, vistas):
-    start = TORCHRUN + [f"--nproc_per_node={number}"] if number > 1 else [sys.executable]
+    start = [*TORCHRUN, f"--nproc_per_node={number}"] if number > 1 else [sys.executable]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = {runs: [*start, "-m", "tests.processes", str(runs), str(vistas), case] for runs in (whole, killed)}
     environment = {**os.environ, **ONE_THREAD}
-    subprocess.run(command[whole], env=environment, check=True, capture_output=True, timeout=300)
+
+    def complete(runs: Path) -> None:
+        result = subprocess.run(command[runs], env=environment, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+
+    complete(whole)
     with subprocess.Popen(command[killed], env={**environment, "LECO_SAVE_EVERY": "0"}) as process:
         while not list(killed.glob("partial/*/checkpoint-b.safetensors")):
             assert process.poll() is None
             time.sleep(0.02)
         process.terminate() if number > 1 else process.kill()  # torchrun ends its processes
     assert list(killed.glob("partial/*/checkpoint-*"))
-    subprocess.run(command[killed], env=environment, check=True, capture_output=True, timeout=300)
+    complete(killed)
     stages = sorted(path.name for path in (whole / "stages").iterdir())
     assert stages == sorted(path.name for path in (killed / "stages").iterdir())
     for stage in stages:

@@ -22,7 +22,8 @@ def run_on_ray(
 ) -> Iterator[Progress]:
     """Train the missing stages, one task each, on a GPU each if the cluster has any; yield once before and after each.
 
-    More `jobs` than GPUs share them, and so do stages that only train heads. The data must be in the same folder on every machine, and the store on shared storage: a folder, or an address.
+    More `jobs` than GPUs share them, and so do stages that only train heads. The data must be
+    in the same folder on every machine, and the store on shared storage: a folder, or an address.
     """
     ray = _start(jobs or cores())
     try:
