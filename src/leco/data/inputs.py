@@ -25,6 +25,8 @@ from leco.data.manifest.table import Fault, Problem, stream_cells
 from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
 
+Share = tuple[int, int]  # number of a process, and of all processes, which take batches in turn
+ALONE: Share = (0, 1)
 _HEADER = 1_000_000  # bytes
 REMEMBERED = 100_000  # names of a manifest
 _AT_ONCE = 50_000_000  # numbers of a batch
@@ -40,10 +42,17 @@ class InputBatch:
 
 
 def image_batches(
-    arguments: Sequence[str], shape: Sequence[int], side: int, *, size: int, root: Path | None = None
+    arguments: Sequence[str],
+    shape: Sequence[int],
+    side: int,
+    *,
+    size: int,
+    root: Path | None = None,
+    share: Share = ALONE,
 ) -> Iterator[InputBatch]:
     """Read all images that are named, at most `size` at a time; paths in manifests are relative to `root`."""
-    files, size = image_paths(arguments, root), at_once(shape, size)
+    size, (rank, ranks) = at_once(shape, size), share
+    files = (found for number, found in enumerate(image_paths(arguments, root)) if number // size % ranks == rank)
     with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
         while some := list(islice(files, size)):

@@ -250,7 +250,7 @@ def train_one(
 def shared_periods(experiment: Experiment, root: Path) -> Periods:
     """Return the periods of an experiment, read once for all experiments that share them."""
     given = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
-    network = experiment.training.network.reset("norm_momentum", "precision")
+    network = experiment.training.network.reset("norm_momentum", "precision", "recompute", "shard")
     training = Settings(network=network).change(views={"resize": experiment.training.views.resize})
     return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root)
 
