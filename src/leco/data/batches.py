@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from leco.data.periods import Annotated, Part
-from leco.data.samples import InMemory, Samples
+from leco.data.samples import Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -267,11 +267,13 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    columns = (steps.samples.inputs, *steps.samples.labels.values())
+    """Yield the steps from `start` on, in the same order with any number of workers.
+
+    Files are read ahead by that many processes, by default by threads.
+    """
     remaining = range(max(start, 0), len(steps))
-    if workers == 0 or all(isinstance(column, InMemory) for column in columns):
-        return (steps[step] for step in remaining)
+    if workers == 0 or steps.samples.in_memory:
+        return steps.samples.each(steps.__getitem__, remaining)
     return without_traceback(
         DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers)
     )

@@ -176,7 +176,7 @@ def opened(
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd EXIF data and the like; what matters is raised
+            warnings.filterwarnings("ignore", module="PIL")  # on odd EXIF data and the like; what matters is raised
             with Image.open(path, formats=formats) as image:
                 if problem := unfit(image):
                     raise _RefusedError(problem)

@@ -1,12 +1,17 @@
 """Samples: inputs, and labels in each version."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from leco.data.ahead import read_ahead
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 class Column(Protocol):
@@ -90,3 +95,12 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether inputs and labels are in memory."""
+        return all(isinstance(column, InMemory) for column in (self.inputs, *self.labels.values()))
+
+    def each(self, read: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
+        """Yield what `read` returns for each item, in their order; of files, threads read some items ahead."""
+        return map(read, items) if self.in_memory else read_ahead(read, items)

@@ -363,8 +363,8 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     if not len(pool.indices):
         return
     together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
-    for start in range(0, len(pool.indices), together):
-        batch = steps.read(pool, torch.arange(start, min(start + together, len(pool.indices))))
+    parts = torch.arange(len(pool.indices)).split(together)  # type: ignore[no-untyped-call]
+    for batch in steps.samples.each(partial(steps.read, pool), parts):
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
         yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence

@@ -1,0 +1,34 @@
+"""Read ahead of those who use what is read: a GPU computes while the CPU decodes the next images."""
+
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+THREADS = min(8, os.cpu_count() or 1)  # decoding does not hold Python's lock
+
+
+def read_ahead(
+    read: Callable[[_Item], _Found], items: Iterable[_Item], count: int = THREADS
+) -> Generator[_Found, None, None]:
+    """Yield what `read` returns for each item, in their order; threads read up to `count` items ahead.
+
+    >>> list(read_ahead(abs, [-3, 2, -1]))
+    [3, 2, 1]
+    """
+    # Warning filters are global to the process: restore here what the decoding threads change.
+    with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
+        ahead: deque[Future[_Found]] = deque()
+        try:
+            for item in items:
+                ahead.append(pool.submit(read, item))
+                if len(ahead) > count:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
