@@ -63,9 +63,11 @@ def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | N
     uses_history = any(request.part == "history" for term in summands for request in term.needs)
     if not uses_history:
         annotated = replace(annotated, history=())
-    batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps=steps)
+    fabric, size = make_fabric("cpu"), HALF if uses_history else 2 * HALF
+    share = {"rank": fabric.global_rank, "ranks": fabric.world_size}  # under `torchrun`
+    batches = Steps(pool, annotated, tree.evidence(), size, 0, steps=steps, **share)
     settings = Settings().change(optimiser={"learning_rate": (0.01,)}, batches={"evaluate_every": ENDLESS})
-    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, make_fabric("cpu"))
+    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, fabric)
 
 
 def make_training(method: Method, model: str, pool: Samples, tree: Ontology, steps: int = ENDLESS) -> Training:

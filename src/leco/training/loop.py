@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
+from leco.devices import compiled, gradient_scaler, make_fabric, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
@@ -107,7 +107,8 @@ class Training:
         job, total, fabric = self.job, len(self.job.steps), self.job.fabric
         evidence = job.steps.evidence.to(fabric.device)
         settings, every = job.settings.optimiser, job.settings.batches.evaluate_every
-        networks: dict[str, Any] = {"student": self.student}
+        compiles = job.settings.network.compile
+        networks: dict[str, Any] = {"student": compiled(self.student, fabric.device) if compiles else self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         adjust = job.settings.loss.adjust
