@@ -76,11 +76,12 @@ def main() -> None:
             failed.append(script)
         print(f"({time.perf_counter() - begun:.0f} s)", flush=True)
     found = [json.loads(text) for text in rows.read_text().splitlines()]
-    blocks = dict(tables(found)) | {"machine": machine(started, load)}
-    (BUILD / "tables.json").write_text(json.dumps({"blocks": blocks, "failed": failed}, ensure_ascii=False))
-    (BUILD / "tables.md").write_text("\n\n".join(f"**{name}**\n\n{text}" for name, text in blocks.items()) + "\n")
+    blocks = {"machine": machine(started, load)} | dict(tables(found))
     for name, text in figures(found):
         (BUILD / f"{name}.svg").write_text(text)
+        blocks[name.partition("-")[0]] += f"\n\n![{AXES[name][1]} over {AXES[name][0]}](../figures/{name}.svg)"
+    (BUILD / "tables.json").write_text(json.dumps({"blocks": blocks, "failed": failed}, ensure_ascii=False))
+    (BUILD / "tables.md").write_text("\n\n".join(f"**{name}**\n\n{text}" for name, text in blocks.items()) + "\n")
     print(f"\n{(BUILD / 'tables.md').read_text()}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

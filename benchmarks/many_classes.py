@@ -150,7 +150,7 @@ def main() -> None:
                 extra = " and a pass of the teacher's head" if side == "whole" else ""
                 row(
                     "classes",
-                    f"`{options.method}` relative to cross-entropy of the same head, {classes:,} classes: losses{extra}",
+                    f"losses{extra} of `{options.method}` over cross-entropy of the same head, {classes:,} classes",
                     f"time {ratio:.2f} ({middle * 1e3:.0f} ms), peak memory {share:.2f}",
                     goal="" if extra else "1.3, 1.2",
                     limit="the head's three matrix products" + (" and the teacher's" if extra else ""),

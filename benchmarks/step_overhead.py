@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/step_overhead.py                          # all 39 methods, WRN-28-2, 64 + 64 images
     .venv/bin/python benchmarks/step_overhead.py --methods ce,lpl+fixmatch/cond --model wrn-16-1
+    .venv/bin/python benchmarks/step_overhead.py --device cuda
 
 The bare side makes the same forward and backward passes on prepared tensors: of the new images and, if the method uses
 them, of the old ones, and the passes without gradient of a teacher or of the weak view. Ours also draws the samples,
@@ -35,11 +36,11 @@ class Bare:
         if training.job.teacher is not None:
             self.networks["teacher"] = training.job.teacher
         self.count = HALF if any(request.part == "history" for request in wanted) else 2 * HALF
-        self.images = torch.randn(self.count, 3, 32, 32)
+        self.images = torch.randn(self.count, 3, 32, 32, device=training.job.fabric.device)
 
     def step(self) -> None:
         """Forward everything, and backward where there is a gradient."""
-        total = torch.zeros(())
+        total = torch.zeros((), device=self.images.device)
         for request in self.requests:
             total = total + self._forward(request)
         total.backward()  # type: ignore[no-untyped-call]
@@ -51,17 +52,20 @@ class Bare:
             return torch.stack([logits.mean() for logits in outputs.values()]).sum()
 
 
-def ratio(method: Method, model: str, repeats: int) -> tuple[float, float]:
+def ratio(method: Method, model: str, device: str, repeats: int) -> tuple[float, float]:
     """Median time of our step and of the bare one, in seconds."""
     tree = ontology(CLASSES)
-    training = make_training(method, model, samples(tree, SAMPLES), tree)
+    training = make_training(method, model, samples(tree, SAMPLES), tree, device=device)
     bare, steps = Bare(training), training.run()
+    wait = torch.accelerator.synchronize if training.job.fabric.device.type != "cpu" else lambda: None
     ours, theirs = [], []
     for _ in range(repeats + 1):
         started = time.perf_counter()
         next(steps)
+        wait()
         middle = time.perf_counter()
         bare.step()
+        wait()
         ours.append(middle - started)
         theirs.append(time.perf_counter() - middle)
     return statistics.median(ours[1:]), statistics.median(theirs[1:])
@@ -72,15 +76,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", help="such as ce,lpl; all 39 by default")
     parser.add_argument("--model", default="wrn-28-2")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     methods = [Method.parse(name) for name in options.methods.split(",")] if options.methods else ALL_METHODS
-    print(f"{options.model}, {HALF} + {HALF} images, {CLASSES} classes, {options.threads} thread(s)")
+    print(f"{options.model}, {HALF} + {HALF} images, {CLASSES} classes, {options.device}, {options.threads} thread(s)")
     found, steps = [], {}
     for method in methods:
-        ours, bare = ratio(method, options.model, options.repeats)
+        ours, bare = ratio(method, options.model, options.device, options.repeats)
         found.append(ours / bare)
         steps[str(method)] = ours
         print(

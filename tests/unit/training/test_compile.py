@@ -2,11 +2,11 @@ from functools import partial
 
 import pytest
 import torch
+from tests.unit.training.test_loop import make_training
 from torch._dynamo.utils import counters
 
 from leco import LecoError
 from leco.devices import compiled
-from tests.unit.training.test_loop import make_training
 
 
 @pytest.mark.parametrize("method", ["joint+st-soft/cond", "lpl+fixmatch/cond"])
@@ -32,5 +32,5 @@ def test_what_compiles_must_be_there(monkeypatch):
     network = torch.nn.Linear(2, 2)
     with pytest.raises(LecoError, match=r"training.network.compile: needs a C\+\+ compiler; install g\+\+ or clang"):
         compiled(network, torch.device("cpu"))
-    with pytest.raises(LecoError, match="training.network.compile: needs Triton; pip install triton, or set it to"):
+    with pytest.raises(LecoError, match=r"training.network.compile: needs Triton; pip install triton, or set it to"):
         compiled(network, torch.device("cuda"))
