@@ -3,10 +3,10 @@
     .venv/bin/python benchmarks/feeding.py                    # on CPUs
     .venv/bin/python benchmarks/feeding.py --device cuda      # also nvJPEG, and copies from page-locked memory
 
-Photographs of `--pixels` are made up and stored as JPEG, and read as squares of `--side`, as `leco` reads own images:
-decoded by Pillow at the smallest of a JPEG's own scales that suffices. torchvision's decoder has no such scales; on a
-GPU, it is nvJPEG. `leco` trains on images that do not fit into memory as in the last row: threads decode the next
-batches during a step. ResNet-18, batches of 64.
+Eight photographs of `--pixels` are made up, stored as JPEG, and read again and again as squares of `--side`, as `leco`
+reads own images: decoded by Pillow at the smallest of a JPEG's own scales that suffices. torchvision's decoder has no
+such scales; on a GPU, it is nvJPEG. `leco` trains on images that do not fit into memory as in the last row: threads
+decode the next batches during a step. ResNet-18, batches of 64.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from leco.devices import place, resolve_device
 from leco.placement import send
 from rows import row
 
-BATCH = 64
+BATCH, FILES = 64, 8
 
 
 def photographs(folder: Path, count: int, pixels: tuple[int, int]) -> list[Path]:
@@ -84,7 +84,7 @@ def main() -> None:
     device, side = resolve_device(options.device), options.side
     width, height = options.pixels
     with tempfile.TemporaryDirectory() as folder:
-        paths = photographs(Path(folder), options.images, (width, height))
+        paths = photographs(Path(folder), FILES, (width, height)) * (options.images // FILES)
         images = Files(paths, partial(middle_square, side=side))
         parts = torch.arange(len(paths)).split(BATCH)
         few = paths[: max(1, BATCH // 4)]
