@@ -39,7 +39,7 @@ def main() -> None:
     for steps in options.steps:
         net = network(options.model, tree, method.coarse)
         job = replace(make_job(method, pool, tree, net if method.needs_teacher else None, steps), strategy="freeze")
-        views = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
+        views, _ = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
         banked = on_features(
             replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, options.draws_per_view
         )
