@@ -1,15 +1,31 @@
 """Read ahead of those who use what is read: a GPU computes while the CPU decodes the next images."""
 
 import os
+import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 THREADS = min(8, os.cpu_count() or 1)  # decoding does not hold Python's lock
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore what Pillow warns of, such as odd EXIF data: what matters is raised.
+
+    Warning filters belong to the process, so threads leave them alone, and those who start threads are quiet meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")
+        yield
 
 
 def read_ahead(
@@ -20,8 +36,7 @@ def read_ahead(
     >>> list(read_ahead(abs, [-3, 2, -1]))
     [3, 2, 1]
     """
-    # Warning filters are global to the process: restore here what the decoding threads change.
-    with warnings.catch_warnings(), ThreadPoolExecutor(THREADS) as pool:
+    with quiet(), ThreadPoolExecutor(THREADS) as pool:
         ahead: deque[Future[_Found]] = deque()
         try:
             for item in items:

@@ -1,4 +1,5 @@
 import threading
+import warnings
 
 import pytest
 
@@ -35,3 +36,16 @@ def test_an_error_comes_in_place_of_its_item_and_ends_the_reading():
     with pytest.raises(ValueError, match="item 2"):
         next(found)
     assert max(read) <= 3 + THREADS
+
+
+def test_what_pillow_warns_of_is_ignored_and_other_warnings_are_not():
+    def read(module: str) -> str:
+        warnings.warn_explicit("odd", UserWarning, "file.py", 1, module=module)
+        return module
+
+    filters = list(warnings.filters)
+    found = read_ahead(read, ["PIL.TiffImagePlugin", "leco.data.images"])
+    assert next(found) == "PIL.TiffImagePlugin"
+    with pytest.raises(UserWarning, match="odd"):
+        next(found)
+    assert list(warnings.filters) == filters
