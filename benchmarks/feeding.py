@@ -62,7 +62,8 @@ def seconds(action: Callable[[], object], device: torch.device, repeats: int) ->
 def torchvision_square(path: Path, side: int, device: torch.device) -> Tensor:
     """Decode the whole image on a device, scale its shorter side and crop the centre."""
     image = decode_jpeg(read_file(str(path)), ImageReadMode.RGB, device=device)
-    return center_crop(resize(image, [side], antialias=True), [side, side])
+    square: Tensor = center_crop(resize(image, [side], antialias=True), [side, side])
+    return square
 
 
 def trained(batches: Iterable[Tensor], network: nn.Module, device: torch.device) -> None:
@@ -86,7 +87,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = photographs(Path(folder), FILES, (width, height)) * (options.images // FILES)
         images = Files(paths, partial(middle_square, side=side))
-        parts = torch.arange(len(paths)).split(BATCH)
+        parts = torch.arange(len(paths)).split(BATCH)  # type: ignore[no-untyped-call]
         few = paths[: max(1, BATCH // 4)]
 
         def speed(action: Callable[[], object], count: int) -> float:
