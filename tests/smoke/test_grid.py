@@ -15,6 +15,7 @@ from tests.commands import assert_refused, leco
 from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
+from leco.experiments.stages import Stage
 
 grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.batches.steps=8", "--jobs", 2)
 
@@ -123,6 +124,7 @@ def test_the_ray_engine_gives_the_results_of_the_local_one_although_a_worker_is_
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2", "TMPDIR": str(tmp_path / "disk")}
     environment["RAY_TMPDIR"] = "/tmp"  # the paths of sockets must be short
+    environment["RAY_OVERRIDE_RESOURCES"] = '{"GPU": 1}'  # there is none, but ray divides it between two stages
     (tmp_path / "disk").mkdir()
     on_ray = [*command, "--engine", "ray", "--runs", f"local://{tmp_path}/ray"]  # an address
     with subprocess.Popen(
@@ -238,6 +240,11 @@ def test_by_default_there_is_one_training_a_gpu_and_one_a_core_without(monkeypat
         with pytest.raises(RuntimeError, match="enough"):
             list(grid_module.run_locally(graph, Path(), "nowhere", jobs, device))
     assert started == [(2, ["0", "2"]), (grid_module.cores(), []), (5, ["0", "2"])]
+    monkeypatch.setattr(Stage, "on_features", True)  # heads are small
+    monkeypatch.setattr(grid_module, "prepare", lambda *_: None)
+    with pytest.raises(RuntimeError, match="enough"):
+        list(grid_module.run_locally(graph, Path(), "nowhere"))
+    assert started[3:] == [(8, ["0", "2"])]
 
 
 def test_workers_that_read_ahead_reach_the_machine_of_a_stage(monkeypatch, tmp_path):

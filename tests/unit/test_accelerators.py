@@ -8,7 +8,7 @@ import torch
 from leco import LecoError
 from leco.devices import accelerator, check_precision, make_fabric, place, resolve_device
 from leco.experiments.grid import gpus
-from leco.experiments.ray import num_gpus
+from leco.experiments.ray import gpu_share
 from leco.placement import send
 
 Machine = Callable[[str, int], None]
@@ -90,7 +90,14 @@ def test_a_grid_uses_the_gpu_that_is_named_and_ray_chooses_its_own(machine, monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     assert (gpus("cuda:1"), gpus("auto"), gpus("cpu")) == (["5"], ["4", "5", "6"], [])
     with pytest.raises(LecoError, match="--device cuda:1: ray chooses the GPU of each training"):
-        num_gpus("cuda:1", {"GPU": 3.0})
+        gpu_share("cuda:1", {"GPU": 3.0})
+    with pytest.raises(LecoError, match="--device cuda: the cluster has no GPU; use auto"):
+        gpu_share("cuda", {"CPU": 3.0})
+
+
+@pytest.mark.parametrize(("jobs", "share"), [(None, 1), (3, 1), (4, 1 / 2), (6, 1 / 2), (7, 1 / 3)])
+def test_more_trainings_than_gpus_share_them_on_ray(jobs, share):
+    assert gpu_share("auto", {"GPU": 3.0}, jobs) == gpu_share("cuda", {"GPU": 3.0}, jobs) == share
 
 
 class Recorder:

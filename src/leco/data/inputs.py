@@ -24,6 +24,8 @@ from leco.data.manifest.table import Fault, Problem, stream_cells
 from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
 
+Share = tuple[int, int]  # number of a process, and of all processes, which take batches in turn
+ALONE: Share = (0, 1)
 _HEADER = 1_000_000  # bytes
 REMEMBERED = 100_000  # names of a manifest
 _AT_ONCE = 50_000_000  # numbers of a batch
@@ -39,11 +41,18 @@ class InputBatch:
 
 
 def image_batches(
-    arguments: Sequence[str], shape: Sequence[int], side: int, *, size: int, root: Path | None = None
+    arguments: Sequence[str],
+    shape: Sequence[int],
+    side: int,
+    *,
+    size: int,
+    root: Path | None = None,
+    share: Share = ALONE,
 ) -> Iterator[InputBatch]:
     """Read all images that are named, at most `size` at a time; paths in manifests are relative to `root`."""
-    size = at_once(shape, size)
-    read = read_ahead(lambda found: (found, _read(found, shape, side)), image_paths(arguments, root), size)
+    size, (rank, ranks) = at_once(shape, size), share
+    files = (found for number, found in enumerate(image_paths(arguments, root)) if number // size % ranks == rank)
+    read = read_ahead(lambda found: (found, _read(found, shape, side)), files, size)
     with closing(read):
         while some := list(islice(read, size)):
             yield _stacked(some)

@@ -28,6 +28,6 @@ class Machine:
     shown: bool = False  # whether work other than training shows its progress
     own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
 
-    def fabric(self, precision: Precision) -> Fabric:
-        """Return the device, or devices, of this run."""
-        return self.own_fabric or make_fabric(self.device, precision)
+    def fabric(self, precision: Precision, shard: bool = False) -> Fabric:
+        """Return the device, or devices, of this run, which may `shard` networks."""
+        return self.own_fabric or make_fabric(self.device, precision, shard)
