@@ -46,7 +46,7 @@ def main() -> None:
         assert banked is not None
         started = time.perf_counter()
         for kind, indices in drawn_in(job).items():
-            make_bank(job, net.backbone, kind, indices, 2)
+            make_bank(job, net.backbone, kind, indices, 2).enter(0)
         bank = (time.perf_counter() - started) / 2 * views
         fast, slow = Training(*banked, None).run(), Training(job, net, None).run()
         quick, plain = [], []
