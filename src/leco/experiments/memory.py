@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,8 +71,8 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
     kept, weights = [], 0
     for size in _SIZES:
         batches = {"size": size, "steps": 10**9, "evaluate_every": 10**9, "parts": 1}
-        plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}
-        small = replace(stage, training=settings.change(batches=batches, **plain))
+        changes: dict[str, Any] = {"batches": batches, "transfer": {"head_steps": 0}, "network": {"compile": False}}
+        small = replace(stage, training=settings.change(**changes))
         network = build_network(stage, periods)
         add_adapters(network.backbone, settings.network.lora, periods.shape)
         teacher = None if stage.teacher is None else build_network(stage.teacher, periods)
