@@ -46,7 +46,7 @@ def main() -> None:
         assert banked is not None
         started = time.perf_counter()
         for kind, indices in drawn_in(job).items():
-            make_bank(job, net.backbone, kind, indices, 2)
+            make_bank(job, net.backbone, kind, indices, 2).enter(0)
         bank = (time.perf_counter() - started) / 2 * views
         fast, slow = Training(*banked, None).run(), Training(job, net, None).run()
         quick, plain = [], []
@@ -54,13 +54,14 @@ def main() -> None:
             quick.append(_seconds(fast, 20))
             plain.append(_seconds(slow, 1))
         one, other = statistics.median(quick[1:]), statistics.median(plain[1:])
-        row(
-            "freezing",
-            f"factor of a step on a bank of features; {options.model}, `{method}`, {SAMPLES:,} samples",
-            f"{other / one:.0f} ({one * 1e3:.1f} and {other * 1e3:.0f} ms)",
-            goal="10",
-            limit="overhead of small operations",
-        )
+        if steps == options.steps[0]:
+            row(
+                "freezing",
+                f"factor of a step on a bank of features; {options.model}, `{method}`, {SAMPLES:,} samples",
+                f"{other / one:.0f} ({one * 1e3:.1f} and {other * 1e3:.0f} ms)",
+                goal="10",
+                limit="overhead of small operations",
+            )
         row(
             "freezing",
             f"factor of a whole run of {steps:,} steps, {views} views a sample",

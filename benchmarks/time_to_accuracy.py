@@ -24,7 +24,7 @@ import torch
 from torchvision.transforms import Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor
 
 import leco
-from against_users import SETS, Task, _raw_cifar
+from against_users import DATA, SETS, _raw_cifar
 from leco import Dataset
 from leco.devices import keep_memory
 from leco.evaluation.evaluate import Judge
@@ -47,14 +47,12 @@ Curve = list[tuple[float, float]]  # seconds and score
 
 def prepare(name: str, steps: int, folder: Path) -> Run:
     """Plan the stages of a set."""
-    task: Task | None = None
     batches = {"steps": steps, "evaluate_every": max(1, steps // TIMES)}
     if name == "cifar":
         data: Dataset = leco.benchmark("cifar-leco-1k", root=_raw_cifar(folder))
         given = {"method": "lpl+st-hard/cond", "training": defaults_for(data, {"batches": batches}, budget="small")}
     else:
-        task = SETS["clothing-20"](0, folder)
-        data = task.dataset(None)
+        data = SETS["clothing-20"](0, folder).dataset(None)
         given = {"method": AUTO, "training": defaults_for(data, {"batches": batches})}
     return Run.prepare(Procedure.model_validate({"seed": 0, **given}), data, Store(folder / "store"))
 
@@ -119,6 +117,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if options.side:
         print(json.dumps(one_side(*options.side, options)))
+        return
+    if not DATA.is_dir():
+        print(f"nothing to train on: {DATA} is missing; set LECO_DATA")
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)

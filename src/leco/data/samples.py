@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from leco.data.ahead import read_ahead, read_in_processes
 
+Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
@@ -29,6 +30,7 @@ class Column(Protocol):
 class InMemory:
     """A column that fits in memory: CIFAR's images, feature vectors, labels."""
 
+    in_memory: ClassVar[bool] = True
     values: Tensor
 
     def __len__(self) -> int:
@@ -66,6 +68,7 @@ class Files:
 class Few:
     """A few values in place of those of all samples, for measuring time."""
 
+    in_memory: ClassVar[bool] = True
     values: Tensor
     count: int
 
@@ -127,8 +130,8 @@ class Samples:
 
     @property
     def in_memory(self) -> bool:
-        """Whether inputs and labels are in memory."""
-        return all(isinstance(column, InMemory) for column in (self.inputs, *self.labels.values()))
+        """Whether inputs and labels are in memory, or as quick to read."""
+        return all(getattr(column, "in_memory", False) for column in (self.inputs, *self.labels.values()))
 
     def each(self, read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = 0) -> Iterator[_Found]:
         """Yield what `read` returns for each item, in their order; files are read ahead by `workers`, or by threads."""

@@ -152,7 +152,8 @@ def _seconds_of_step(
     """Median of some steps, after one warm-up step; `networks` are student and teacher."""
     network, teacher = networks
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
-    part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
+    plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}  # compiling would take longer than measuring
+    part = replace(stage, training=stage.training.change(batches=batches, **plain))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0
     for _ in training.run():

@@ -2,8 +2,10 @@ import threading
 import warnings
 
 import pytest
+import torch
 
 from leco.data.ahead import THREADS, read_ahead
+from leco.data.samples import Column, Few, Files, InMemory, Samples
 
 
 def test_items_are_read_while_earlier_ones_are_used_but_not_without_bound():
@@ -49,3 +51,14 @@ def test_what_pillow_warns_of_is_ignored_and_other_warnings_are_not():
     with pytest.raises(UserWarning, match="odd"):
         next(found)
     assert list(warnings.filters) == filters
+
+
+def test_samples_are_read_in_threads_only_where_that_takes_long(tmp_path):
+    here = threading.get_ident()
+
+    def readers(inputs: Column) -> set[int]:
+        samples = Samples(inputs, {"v1": InMemory(torch.zeros(4))})
+        return set(samples.each(lambda _: threading.get_ident(), range(4)))
+
+    assert here not in readers(Files([tmp_path] * 4, lambda _: torch.zeros(2)))
+    assert readers(InMemory(torch.zeros(4, 2))) == readers(Few(torch.zeros(1, 2), 4)) == {here}
