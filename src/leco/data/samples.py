@@ -10,7 +10,6 @@ from torch import Tensor
 
 from leco.data.ahead import read_ahead, read_in_processes
 
-Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise

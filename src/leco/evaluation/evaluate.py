@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from lightning_fabric import Fabric
@@ -167,6 +168,11 @@ def judge(
         yield Judged(tallies, better, pairs)
     if not len(indices):
         yield Judged(tallies, better, pairs)
+
+
+def read_part(samples: Samples, ontology: Ontology, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the inputs of some samples, and their labels as `labels_of` does."""
+    return samples.inputs.read(ids), labels_of(samples, ids, ontology)
 
 
 def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
