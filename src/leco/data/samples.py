@@ -1,12 +1,14 @@
 """Samples: inputs, and labels in each version."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 
 
 class Column(Protocol):
@@ -72,6 +74,29 @@ class Few:
 
 
 @dataclass(frozen=True, eq=False)
+class Window:
+    """A part of the image, or label map, of one sample; it is read once."""
+
+    column: Column
+    box: Box
+    found: dict[int, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """Return the part of one sample."""
+        index = int(indices)
+        if index not in self.found:
+            top, bottom, left, right = self.box
+            alone = getattr(self.column, "read_box", None)  # others read the whole of it
+            self.found[index] = (
+                alone(indices, self.box) if alone else self.column.read(indices)[..., top:bottom, left:right]
+            )
+        return self.found[index]
+
+
+@dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs (uint8 images (c, h, w), or float features (d,)) and, for each version, labels (indices; -1 for none).
 
@@ -90,3 +115,8 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def within(self, box: Box) -> "Samples":
+        """Return the samples with only a part of each image and label map."""
+        labels: dict[str, Column] = {version: Window(column, box) for version, column in self.labels.items()}
+        return replace(self, inputs=Window(self.inputs, box), labels=labels)

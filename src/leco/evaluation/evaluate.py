@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
 
+from leco.data.batches import in_order
 from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
@@ -124,9 +126,32 @@ class Tally:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class _Blocks(Dataset[tuple[Tensor, dict[str, Tensor]]]):
+    """Inputs and labels of some samples, in blocks of so many."""
+
+    samples: Samples
+    ontology: Ontology
+    ids: Sequence[Tensor]
+
+    def __getitem__(self, number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        ids = self.ids[number]
+        return self.samples.inputs.read(ids), labels_of(self.samples, ids, self.ontology)
+
+    def read(self, workers: int) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        """Yield all blocks; files are read ahead by workers."""
+        return in_order(Subset(self, range(len(self.ids))), self.samples, workers)
+
+
 @torch.no_grad()
 def judge(
-    models: Sequence[Candidate], indices: Tensor, ontology: Ontology, *, batch_size: int, metric: str = "macc"
+    models: Sequence[Candidate],
+    indices: Tensor,
+    ontology: Ontology,
+    *,
+    batch_size: int,
+    metric: str = "macc",
+    workers: int = 0,
 ) -> Iterator[Judged]:
     """Score one or two models on samples; yield the result so far after every batch.
 
@@ -139,11 +164,12 @@ def judge(
     shared = [v.name for v in ontology.versions if len(models) > 1 and all(v.name in known for known in names)]
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
-    for ids in indices.split(batch_size) if len(indices) else ():  # type: ignore[no-untyped-call]
+    blocks = indices.split(batch_size) if len(indices) else ()  # type: ignore[no-untyped-call]
+    read = [_Blocks(model.samples, ontology, blocks).read(workers) for model in models]
+    for ids, *seen in zip(blocks, *read, strict=True):
         counted: list[dict[str, Tensor]] = [{} for _ in models]
-        for number, model in enumerate(models):
-            history, labels = model.ontology, labels_of(model.samples, ids, ontology)
-            probs = model.predict(model.samples.inputs.read(ids), ids)
+        for number, (model, (inputs, labels)) in enumerate(zip(models, seen, strict=True)):
+            history, probs = model.ontology, model.predict(inputs, ids)
             tallies[number].check(probs)
             for name in (name for name in labels if name in names[number]):
                 true = without_nameless(labels[name])
@@ -202,6 +228,7 @@ class Judge:
     held_out: Part
     fabric: Fabric
     window: int = 720  # of segmentation
+    workers: int = 0  # processes that read files ahead
 
     @property
     def has_validation(self) -> bool:
@@ -229,9 +256,10 @@ class Judge:
         answers: dict[str, list[tuple[Tensor, ...]]] = {version.name: [] for version in ontology.versions}
         network.eval()
         together = self.periods.modality.evaluation_batch(pool, self.periods.shape)
-        for ids in spread(self.held_out.indices).split(together) if self.has_validation else ():  # type: ignore[no-untyped-call]
-            probs = self.predict(network, pool.inputs.read(ids), ids, pool)
-            for version, true in labels_of(pool, ids, ontology).items():
+        blocks = spread(self.held_out.indices).split(together) if self.has_validation else ()  # type: ignore[no-untyped-call]
+        for ids, (inputs, labels) in zip(blocks, _Blocks(pool, ontology, blocks).read(self.workers), strict=True):
+            probs = self.predict(network, inputs, ids, pool)
+            for version, true in labels.items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
         return {
             version: record(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
@@ -258,7 +286,7 @@ class Judge:
         network.eval()
         candidate = Candidate(ontology, samples, lambda inputs, ids: self.predict(network, inputs, ids, samples))
         batch_size = periods.modality.evaluation_batch(samples, periods.shape)
-        *_, judged = judge([candidate], share, ontology, batch_size=batch_size)
+        *_, judged = judge([candidate], share, ontology, batch_size=batch_size, workers=self.workers)
         network.train(was_training)
         found = {}
         try:

@@ -179,7 +179,7 @@ def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine)
         values = (row for ids in indices.split(BATCH) for row in samples.inputs.read(ids))  # type: ignore[no-untyped-call]
         return _Identified(as_keys([_digest(row.numpy().tobytes()) for row in values]), None)
     paths = [files[index] for index in indices.tolist()]
-    stamps = as_keys([_stamp(path) for path in paths])
+    stamps = as_keys([stamp(path) for path in paths])
     known = Shards.open(store.features / "files", machine.say)
     rows = known.find(stamps)
     contents = np.zeros(len(paths), dtype="V16")
@@ -257,8 +257,8 @@ class _Work:
         if self.identified.stamps is not None and not isinstance(self.samples.inputs, InMemory):
             files = _files(self.samples)
             assert files is not None
-            for index, stamp in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
-                if _stamp(files[index]) != stamp:
+            for index, before in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
+                if stamp(files[index]) != before:
                     raise LecoError(f"{files[index]}: changed while it was embedded; run the same command again")
         return features
 
@@ -315,7 +315,7 @@ def _short(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _stamp(path: Path) -> bytes:
+def stamp(path: Path) -> bytes:
     """Digest that changes whenever a file does, without reading it."""
     try:
         found = os.stat(path)  # noqa: PTH116 (twice as fast)

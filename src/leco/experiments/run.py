@@ -26,6 +26,7 @@ from leco.experiments.embedded import Scaled, on_stored_features
 from leco.experiments.machine import Machine
 from leco.experiments.masking import masks
 from leco.experiments.recording import forget_after, recording
+from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -94,8 +95,8 @@ def _train_stage(
         return
     periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
-    seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
-    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
+    seen = embed_stage(stage, periods, store, machine) if stage.on_features else shrunken(periods, store, machine)
+    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window, machine.workers)
     training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
         _resume(stage, periods, training, folder, machine)
@@ -225,8 +226,7 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
     """Number of newest labels of each class that a stage trains on: (classes,)."""
     newest = periods.annotated(stage.period, stage.annotation).newest
-    classes = len(periods.until(stage.period).newest)
-    return class_counts(periods.pool.labels[stage.version], newest.indices, classes)
+    return class_counts(periods.pool.labels[stage.version], newest.indices, len(periods.until(stage.period).newest))
 
 
 def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge) -> tuple[Training, AnyNetwork, Finish]:

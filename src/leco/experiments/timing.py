@@ -4,7 +4,9 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import torch
 from lightning_fabric import Fabric
@@ -17,14 +19,17 @@ from leco.dataset import Periods
 from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
 from leco.experiments.auto import refitted
+from leco.experiments.machine import Machine
 from leco.experiments.memory import StepMemory, step_memory
 from leco.experiments.run import build_network, make_job, starting_weights
+from leco.experiments.shrinking import are_large, repeated, shrunken_samples
 from leco.experiments.stages import Plan, Stage
 from leco.models.lora import add_adapters
 from leco.models.network import AnyNetwork
 from leco.training.loop import Training
 
 _READ = 32  # samples
+_STEPS_READ = 3
 _SMALLEST = 4  # samples in the first batch
 _LONGEST_STEP = 1.0  # seconds; of a batch that would take longer, only a part is timed
 _LONGEST = 1.5  # seconds of steps per method
@@ -73,7 +78,12 @@ def measure_reading(samples: Samples, kept: bool) -> Reading:
         for column in columns:
             column.read(index)
         times.append(time.perf_counter() - started)
-    return Reading(median(times) * len(samples), median(times), kept)
+    again = median(times)
+    if are_large(samples):  # what is read in every step are copies
+        with TemporaryDirectory() as folder:
+            few = shrunken_samples(repeated(samples, 2), Path(folder), Machine("cpu"))
+            again = measure_reading(few, kept).one
+    return Reading(median(times) * len(samples), again, kept)
 
 
 def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Estimate:
@@ -150,6 +160,17 @@ def _seconds_of_step(
         if len(times) > 1 and before > most:
             break
     return median(times[1:])
+
+
+def seconds_to_read(stage: Stage, periods: Periods) -> float:
+    """Time to read the samples of a step, on one core."""
+    steps = make_job(stage, periods, 0, make_fabric("cpu", "32-true"), None).steps
+    times = []
+    for number in range(min(_STEPS_READ, len(steps))):
+        started = time.perf_counter()
+        _ = steps[number]
+        times.append(time.perf_counter() - started)
+    return median(times)
 
 
 def _seconds_of_scoring(stage: Stage, periods: Periods, fabric: Fabric, network: AnyNetwork) -> float:
