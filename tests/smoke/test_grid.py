@@ -124,7 +124,6 @@ def test_the_ray_engine_gives_the_results_of_the_local_one_although_a_worker_is_
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2", "TMPDIR": str(tmp_path / "disk")}
     environment["RAY_TMPDIR"] = "/tmp"  # the paths of sockets must be short
-    environment["RAY_OVERRIDE_RESOURCES"] = '{"GPU": 1}'  # there is none, but ray divides it between two stages
     (tmp_path / "disk").mkdir()
     on_ray = [*command, "--engine", "ray", "--runs", f"local://{tmp_path}/ray"]  # an address
     with subprocess.Popen(
