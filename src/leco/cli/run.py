@@ -35,7 +35,11 @@ def run(
         str | None, typer.Option(help="finetune (default), freeze, scratch, random or lp-ft.", show_default=False)
     ] = None,
     annotation: Annotated[
-        str | None, typer.Option(help="label-new (default), relabel-old or all-fine.", show_default=False)
+        str | None,
+        typer.Option(
+            help="label-new (default), relabel-25, relabel-50, relabel-75, relabel-old, all-fine or with-unlabelled.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="0 by default.", show_default=False)] = None,
     time: Annotated[

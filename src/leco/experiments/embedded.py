@@ -24,19 +24,22 @@ from leco.settings import NetworkSettings
 
 _MEASURED = 2_000  # features, for their mean length
 _KEPT = 2  # embedded periods, in memory
-_EMBEDDED: dict[tuple[Periods, Path, str, str], Periods] = {}
+_EMBEDDED: dict[tuple[Periods, Path, str, str, bool], Periods] = {}
 
 
-def on_stored_features(periods: Periods, backbone: str, weights: Weights, store: Store, machine: Machine) -> Periods:
+def on_stored_features(
+    periods: Periods, backbone: str, weights: Weights, store: Store, machine: Machine, *, unlabelled: bool = False
+) -> Periods:
     """Return the periods as features of a pretrained backbone, scaled, computed now or found in the store.
 
-    The last ones are kept in memory, for further stages of the same periods.
+    `unlabelled` samples, which belong to no period, are many. The last periods are kept in memory, for further stages.
     """
-    key = (periods, store.features, backbone, weights.digest)
+    key = (periods, store.features, backbone, weights.digest, unlabelled)
     if key not in _EMBEDDED:
         network = build_backbone(backbone, periods.shape, weights).eval()
         with rate_bar("embedding", "images", shown=machine.shown) as tick:
-            seen = held(embedded(periods, Embedder.of(network, backbone, periods), store, machine, tick=tick))
+            embedder = Embedder.of(network, backbone, periods)
+            seen = held(embedded(periods, embedder, store, machine, unlabelled=unlabelled, tick=tick))
         _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
         for oldest in list(_EMBEDDED)[:-_KEPT]:
             del _EMBEDDED[oldest]
@@ -49,6 +52,7 @@ def embedded(
     store: Store,
     machine: Machine,
     *,
+    unlabelled: bool = False,
     tick: Tick = lambda done, total: None,
 ) -> Periods:
     """Return the same periods with features as inputs, of all samples that are trained, validated or tested on."""
@@ -56,6 +60,7 @@ def embedded(
         part.indices
         for period in range(len(periods.versions))
         for annotation in get_args(Annotation)
+        if unlabelled or annotation != "with-unlabelled"
         for annotated in [periods.annotated(period, annotation)]
         for part in (annotated.newest, *annotated.history, annotated.validation)
     ]

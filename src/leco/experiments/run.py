@@ -141,7 +141,8 @@ def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machin
     assert isinstance(store, Store)  # features are kept in files
     weights = starting_weights(stage)
     assert weights is not None
-    return on_stored_features(periods, trunk_of(stage.training.network.backbone), weights, store, machine)
+    backbone, unlabelled = trunk_of(stage.training.network.backbone), stage.annotation == "with-unlabelled"
+    return on_stored_features(periods, backbone, weights, store, machine, unlabelled=unlabelled)
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
