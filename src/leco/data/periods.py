@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from leco.data import RELABELLED
 from leco.errors import LecoError, nearest
 from leco.io import read_json, write_text
 
@@ -17,7 +18,6 @@ Annotation = Literal[
     "label-new", "relabel-25", "relabel-50", "relabel-75", "relabel-old", "all-fine", "with-unlabelled"
 ]
 WITHOUT_HISTORY = ("relabel-old", "all-fine")
-_RELABELLED = {"relabel-25": 1, "relabel-50": 2, "relabel-75": 3}  # quarters of the budget
 Validation = Literal["on top", "within", "none"]
 _LARGEST_FILE = 500_000_000
 
@@ -164,10 +164,10 @@ def annotate(split: Split, period: int, strategy: Annotation, others: Tensor | N
     if not 0 <= period < len(split.periods):
         raise LecoError(f"{split.name} has no period {period}; valid: 0 to {len(split.periods) - 1}")
     earlier, now = split.periods[:period], split.periods[period]
-    if strategy in _RELABELLED and earlier:
-        relabelled, rest = _quarters(earlier[0], _RELABELLED[strategy])
-        _, labelled_new = _quarters(now, _RELABELLED[strategy])
-        labelled: tuple[Period, ...] = (relabelled, labelled_new)
+    share = RELABELLED[strategy]
+    if 0 < share < 1 and earlier:
+        relabelled, rest = _divide(earlier[0], share)
+        labelled: tuple[Period, ...] = (relabelled, _divide(now, share)[1])
         earlier = (rest, *earlier[1:])
     elif strategy == "relabel-old":
         labelled = split.periods[:1]
@@ -185,11 +185,11 @@ def annotate(split: Split, period: int, strategy: Annotation, others: Tensor | N
     )
 
 
-def _quarters(period: Period, count: int) -> tuple[Period, Period]:
-    """Divide a period into some quarters of its samples and the rest, evenly over the order of the pool."""
+def _divide(period: Period, share: float) -> tuple[Period, Period]:
+    """Divide a period into a share of its samples, in quarters, and the rest, evenly over the order of the pool."""
 
     def divide(indices: Tensor) -> tuple[Tensor, Tensor]:
-        taken = torch.arange(len(indices)) % 4 < count
+        taken = torch.arange(len(indices)) % 4 < 4 * share
         return indices[taken], indices[~taken]
 
     train, validation = divide(period.train), divide(period.validation)

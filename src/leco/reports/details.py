@@ -15,6 +15,7 @@ from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
 from leco.reports.sections import Section
 from leco.reports.stored import UNREADABLE, Record
 
+_GROUPS = 5  # of classes, by their number of test samples
 _MAIN = (FINETUNE, JOINT, LPL, BEST)
 
 
@@ -119,6 +120,35 @@ def class_scores(section: Section, key: Key, version: str, metric: str | None = 
             if row.get(field) is not None:
                 values.setdefault(str(row["class"]), []).append((row["support"], row[field]))
     return [ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows)) for name, rows in values.items()]
+
+
+def group_by_support(classes: Sequence[ClassScore], groups: int = _GROUPS) -> list[tuple[str, float]]:
+    """Mean scores of about equally large groups of classes, rarest first; equally frequent classes share a group.
+
+    >>> group_by_support([ClassScore("a", 9, 1.0), ClassScore("b", 1, 0.5), ClassScore("c", 9, 0.0)], 3)
+    [('1', 0.5), ('9', 0.5)]
+    """
+    ordered = sorted(classes, key=lambda found: found.support)
+    by_rank: dict[float, int] = {}
+    for rank, found in enumerate(ordered):
+        by_rank.setdefault(found.support, rank * groups // len(ordered))
+    grouped: dict[int, list[ClassScore]] = {}
+    for found in ordered:
+        grouped.setdefault(by_rank[found.support], []).append(found)
+    result = []
+    for group in grouped.values():
+        low, high = group[0].support, group[-1].support
+        name = _count(low) if low == high else f"{_count(low)} to {_count(high)}"
+        result.append((name, sum(found.value for found in group) / len(group)))
+    return result
+
+
+def _count(number: float) -> str:
+    """A number with at most three digits, for an axis."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.2g}{unit}" if number < 100 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
 
 
 def mistakes(section: Section, key: Key) -> Mistakes | None:

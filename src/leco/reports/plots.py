@@ -32,6 +32,21 @@ def curves(lines: Mapping[str, Sequence[Point]], ylabel: str) -> str:
     return _svg(figure)
 
 
+def sizes(lines: Mapping[str, Sequence[tuple[float, float]]], xlabel: str, ylabel: str) -> str:
+    """A line for each cell over sizes or costs, on a logarithmic scale."""
+    figure, axes = _figure(3.4)
+    for number, (name, points) in enumerate(lines.items()):
+        _line(axes, number, *zip(*sorted(points), strict=True), name)
+    axes.set_xscale("log")
+    ticks = sorted({x for points in lines.values() for x, _ in points})
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], rotation=45 if len(ticks) > 6 else 0)
+    axes.minorticks_off()
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    _legend(figure, axes)
+    return _svg(figure)
+
+
 def classes_dots(cells: Mapping[str, Sequence[ClassScore]], xlabel: str) -> str:
     """A row for each class and a marker for each cell, for few classes."""
     names = [found.name for found in next(iter(cells.values()))]

@@ -4,9 +4,9 @@ from html.parser import HTMLParser
 
 from tests.stores import CLASSES, make_stages, write_store
 
-from leco.reports.details import ClassScore
+from leco.reports.details import ClassScore, group_by_support
 from leco.reports.formats import to_markdown
-from leco.reports.page import group_by_support, to_html
+from leco.reports.page import to_html
 from leco.reports.report import make_report
 from leco.reports.stored import read_store
 
