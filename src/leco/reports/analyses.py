@@ -14,6 +14,7 @@ from leco.reports.settings import common_settings
 from leco.text import GAP, plural
 
 Family = Sequence[Section]  # the same in all but the number of samples, smallest first
+_LENGTH = ("batches.steps", "batches.evaluate_every")  # more samples may be trained on for longer
 _WITHOUT_SIZE = re.compile(r"-[0-9.]+k$")
 
 
@@ -31,7 +32,10 @@ class Analysis:
 
 
 def families(sections: Iterable[Section]) -> list[Family]:
-    """Group sections that share ontology, test set and settings, and differ in the number of samples a period."""
+    """Group sections that share ontology, test set and settings, and differ in the number of samples a period.
+
+    The number of steps may differ, too.
+    """
     found: list[list[Section]] = []
     for section in sections:
         for family in found if section.last else []:
@@ -44,7 +48,7 @@ def families(sections: Iterable[Section]) -> list[Family]:
 
 
 def _comparable(one: Section, other: Section) -> bool:
-    agree = all(one.settings.get(name, value) == value for name, value in other.settings.items())
+    agree = all(one.settings.get(name, value) == value for name, value in other.settings.items() if name not in _LENGTH)
     return agree and size_of(one) != size_of(other) and _but_for_size(one) == _but_for_size(other)
 
 
@@ -56,7 +60,7 @@ def _but_for_size(section: Section) -> tuple[object, ...]:
         section.records[0].ontology,
         section.metric,
         section.versions,
-        json.dumps(common_settings(section.settings), sort_keys=True),
+        json.dumps({k: v for k, v in common_settings(section.settings).items() if k not in _LENGTH}, sort_keys=True),
         tuple((found.name, found.support) for found in tested),
     )
 
@@ -219,7 +223,12 @@ def _newest_keys(family: Family) -> list[Key]:
 
 
 def _sizes(family: Family) -> tuple[str, ...]:
-    return tuple(f"{size_of(section):,}" for section in family)
+    """Headings: samples a period and, where they differ, steps."""
+    steps = [section.setting("batches.steps") for section in family]
+    return tuple(
+        f"{size_of(section):,}" + (f" ({count:,} steps)" if len(set(steps)) > 1 else "")
+        for section, count in zip(family, steps, strict=True)
+    )
 
 
 def _title(family: Family) -> str:

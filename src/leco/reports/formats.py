@@ -174,12 +174,12 @@ def to_latex(report: Report) -> str:
                 lines.append(" & ".join([escape_latex(f.claim.text), *numbers, f.verdict]) + " \\\\")
             lines += ["\\bottomrule", "\\end{tabular}"]
     for analysis in report.analyses:
-        headings = [*analysis.labels, *analysis.columns]
+        names = [*analysis.labels, *analysis.columns]
         columns = "l" * len(analysis.labels) + "r" * len(analysis.columns)
         lines += ["", f"% {escape_latex(analysis.title)}", f"% {escape_latex(analysis.caption)}"]
         lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
-        lines += [" & ".join(map(escape_latex, headings)) + " \\\\", "\\midrule"]
-        lines += [" & ".join(map(escape_latex, row)) + " \\\\" for row in analysis.rows]
+        lines += [" & ".join(map(escape_latex, names)) + " \\\\", "\\midrule"]
+        lines += [" & ".join(map(escape_latex, texts)) + " \\\\" for texts in analysis.rows]
         lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"
 

@@ -36,7 +36,8 @@ def sizes(lines: Mapping[str, Sequence[tuple[float, float]]], xlabel: str, ylabe
     """A line for each cell over sizes or costs, on a logarithmic scale."""
     figure, axes = _figure(3.4)
     for number, (name, points) in enumerate(lines.items()):
-        _line(axes, number, *zip(*sorted(points), strict=True), name)
+        ordered = sorted(points)
+        _line(axes, number, [x for x, _ in ordered], [y for _, y in ordered], name)
     axes.set_xscale("log")
     ticks = sorted({x for points in lines.values() for x, _ in points})
     axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], rotation=45 if len(ticks) > 6 else 0)

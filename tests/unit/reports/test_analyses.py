@@ -29,11 +29,17 @@ def test_a_family_differs_in_size_alone(tmp_path):
 
 def test_other_settings_and_other_test_sets_make_other_families(tmp_path):
     store_of(tmp_path, ["cifar-leco-1k"])
-    store_of(tmp_path, ["cifar-leco-2k"], batches={"steps": 80})
+    store_of(tmp_path, ["cifar-leco-2k"], batches={"size": 64})
     more = {"v1": CLASSES["v1"], "v2": [*CLASSES["v2"], "e"]}
     write_store(tmp_path, make_stages([0], benchmark="cifar-leco-10k"), classes=more, data="other", samples=10_000)
     found = families(sections(read_store(tmp_path).records))
     assert sorted(len(family) for family in found) == [1, 1, 1]
+
+
+def test_sizes_may_have_other_numbers_of_steps_which_are_then_named(tmp_path):
+    store_of(tmp_path, ["cifar-leco-1k"])
+    (family,) = families(store_of(tmp_path, ["cifar-leco-10k"], batches={"steps": 80}))
+    assert costs(family).columns == ("1,000 (40 steps)", "10,000 (80 steps)")
 
 
 def test_costs_compare_strategies_with_the_same_method_by_seed(tmp_path):
