@@ -34,6 +34,8 @@ CELLS = [
     ("ce", "finetune", "all-fine"),
     ("joint+fixmatch", "finetune", "label-new"),
     ("lpl+st-hard/cond", "finetune", "label-new"),
+    ("lpl", "finetune", "relabel-25"),
+    ("lpl", "finetune", "all-fine"),
 ]
 
 
@@ -161,13 +163,39 @@ CONCLUSIONS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "con
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("cifar-leco-2k", 39 + 8), ("cifar-4tp-leco", 39 + 8), ("cub-4tp-leco", 41)]
+    ("name", "count"), [("cifar-leco-2k", 39 + 8 + 10), ("cifar-4tp-leco", 39 + 8), ("cub-4tp-leco", 41)]
 )
 def test_one_command_trains_every_cell_of_the_tables(name, count):
     found = {(made.method, made.strategy, made.annotation) for made in CONCLUSIONS["cells"](name, [3])}
     assert len(found) == count
     assert ("lpl+fixmatch/cond", "finetune", "label-new") in found
     assert ("ce", "freeze", "all-fine") in found or name.startswith("cub")
+
+
+def test_unlabelled_samples_of_no_period_are_embedded_when_they_are_needed(root, settings, tmp_path):
+    choices = {"budget": "features", "size": 200, "method": "ce+st-soft", "seed": 0}
+    runs = tmp_path / "runs"
+    wanted = experiment("cifar-leco-1k", choices, settings)
+    run([wanted], root, runs)
+    (features,) = [path for path in (runs / "features").iterdir() if path.is_dir()]
+    benchmark = load("cifar-leco-1k", root, size=200)
+    assert len(Shards.open(features).keys) < len(benchmark.pool)
+    more = experiment("cifar-leco-1k", choices | {"annotation": "with-unlabelled"}, settings)
+    store = run([more], root, runs)
+    assert len(Shards.open(features).keys) == len(benchmark.pool) + len(benchmark.test)
+    ((*_, last),) = Graph.of([more], root).plans[0].periods[-1:]
+    assert store.require(last.fingerprint)["samples"] == 200
+
+
+def test_the_last_blocks_are_trained_with_cross_entropy_alone():
+    made = list(CONCLUSIONS["cells"]("cifar-leco-1k", [0], True))
+    assert {(cell.method, cell.strategy) for cell in made} == {("ce", s) for s in ("finetune", "freeze", "scratch")}
+    assert len(made) == 9
+    for cell in made:
+        network = cell.training.network
+        assert network.weights == "pretrained"
+        assert not network.embed
+        assert 0 < network.frozen_layers < 1
 
 
 def test_the_page_says_how_it_was_made_and_that_the_pretraining_differs(tmp_path):
