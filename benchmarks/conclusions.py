@@ -37,8 +37,7 @@ BEYOND = [
     *((method, "with-unlabelled") for method in ("ce+st-soft", "lpl+st-hard/cond")),
 ]
 UNFROZEN = {
-    **{"network.backbone": "tf_efficientnet_lite0", "network.embed": "false"},
-    **{"network.frozen_layers": "0.8", "network.frozen_norm": "true"},
+    **{"network.backbone": "tf_efficientnet_lite0", "network.frozen_layers": "0.9", "network.frozen_norm": "true"},
     **{"optimiser.name": "adamw", "optimiser.learning_rate": "0.001", "optimiser.weight_decay": "0.01"},
     **{"optimiser.head_factor": "10", "optimiser.schedule": "half-cosine", "optimiser.warm_up": "0.1"},
     **{"average.decay": "0", "batches.steps": "100", "batches.size": "64", "batches.evaluate_every": "100"},

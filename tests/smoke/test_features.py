@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tests.stores import make_stages, write_store
 
 import leco
+from leco import LecoError
 from leco.data.benchmarks import cifar, load, recipe
 from leco.data.benchmarks.cifar_4tp import KINGDOMS
 from leco.experiments.experiment import Experiment, experiment
@@ -159,6 +160,49 @@ def test_a_model_of_enlarged_images_is_evaluated_on_enlarged_images(root, settin
         assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
 
 
+@pytest.fixture
+def last_blocks(settings) -> dict[str, str]:
+    """Settings that train the upper layers of the backbone on stored feature maps."""
+    changes = {"network.backbone": BACKBONE, "network.frozen_layers": "0.6", "network.frozen_norm": "true"}
+    return settings | {f"training.{name}": value for name, value in changes.items()}
+
+
+@pytest.mark.parametrize("strategy", ["finetune", "freeze", "scratch"])
+def test_the_last_blocks_are_trained_on_stored_maps_from_the_pretrained_weights(strategy, root, last_blocks, tmp_path):
+    choices = {"budget": "features", "size": 200, "method": "ce", "strategy": strategy, "seed": 0}
+    wanted = experiment("cifar-leco-1k", choices, last_blocks)
+    store = run([wanted], root, tmp_path / "runs")
+    first, last = Graph.of([wanted], root).plans[0].stages
+    pretrained = load_file(last_blocks["training.network.weights"])
+    before, after = (load_file(store.weights(stage.fingerprint)) for stage in (first, last))
+    name = "backbone.conv_head.weight"
+    assert name in after
+    assert "backbone.conv_stem.weight" not in after
+    start = pretrained["conv_head.weight"] if strategy == "scratch" else before[name]
+    moved = (after[name] - start).abs().max() / start.abs().max()
+    assert moved == 0 if strategy == "freeze" else 0 < moved < 0.1
+    assert (before[name] - pretrained["conv_head.weight"]).abs().max() > 0  # the first period has trained it
+
+
+def test_the_last_blocks_and_the_frozen_ones_make_a_model_of_images(root, last_blocks, tmp_path):
+    given = {name.removeprefix("training.network."): value for name, value in last_blocks.items() if "network" in name}
+    model = leco.train(
+        leco.benchmark("cifar-leco-1k", root, size=200),
+        method="lpl",
+        budget="features",
+        network=given,
+        batches={"steps": 6, "size": 32, "evaluate_every": 3},
+        views={"resize": 40},
+        store=tmp_path / "runs",
+        progress=False,
+    )
+    again = model.evaluate(leco.benchmark("cifar-leco-1k", root, size=200))
+    for version in ("superclasses", "classes"):
+        assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
+    with pytest.raises(LecoError, match=r"training\.network\.frozen_layers: 0.6 would train layers below the top"):
+        experiment("cifar-leco-1k", {"budget": "features"}, {"training.network.frozen_layers": "0.6"})
+
+
 CONCLUSIONS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "conclusions.py"))
 
 
@@ -194,7 +238,6 @@ def test_the_last_blocks_are_trained_with_cross_entropy_alone():
     for cell in made:
         network = cell.training.network
         assert network.weights == "pretrained"
-        assert not network.embed
         assert 0 < network.frozen_layers < 1
 
 

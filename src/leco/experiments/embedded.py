@@ -18,29 +18,42 @@ from leco.experiments.machine import Machine
 from leco.experiments.store import Store
 from leco.modalities import MODALITIES
 from leco.models.backbones import build_backbone
+from leco.models.names import trunk_of
+from leco.models.split import Trunk, check_split
 from leco.models.weights import Weights
 from leco.progress import Tick, rate_bar
 from leco.settings import NetworkSettings
 
 _MEASURED = 2_000  # features, for their mean length
 _KEPT = 2  # embedded periods, in memory
-_EMBEDDED: dict[tuple[Periods, Path, str, str, bool], Periods] = {}
+_EMBEDDED: dict[tuple[Periods, Path, str, str, float, bool], Periods] = {}
 
 
 def on_stored_features(
-    periods: Periods, backbone: str, weights: Weights, store: Store, machine: Machine, *, unlabelled: bool = False
+    periods: Periods,
+    network_settings: NetworkSettings,
+    weights: Weights,
+    store: Store,
+    machine: Machine,
+    *,
+    unlabelled: bool = False,
 ) -> Periods:
     """Return the periods as features of a pretrained backbone, scaled, computed now or found in the store.
 
-    `unlabelled` samples, which belong to no period, are many. The last periods are kept in memory, for further stages.
+    If only its first layers are frozen, features are what these return, as it is. `unlabelled` samples, which belong to
+    no period, are many. The last periods are kept in memory, for further stages.
     """
-    key = (periods, store.features, backbone, weights.digest, unlabelled)
+    backbone, frozen = trunk_of(network_settings.backbone), network_settings.frozen_layers
+    key = (periods, store.features, backbone, weights.digest, frozen, unlabelled)
     if key not in _EMBEDDED:
         network = build_backbone(backbone, periods.shape, weights).eval()
+        if frozen:
+            check_split(network, frozen, periods.shape, backbone)
+            network = Trunk(network, frozen).eval()
         with rate_bar("embedding", "images", shown=machine.shown) as tick:
             embedder = Embedder.of(network, backbone, periods)
             seen = held(embedded(periods, embedder, store, machine, unlabelled=unlabelled, tick=tick))
-        _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
+        _EMBEDDED[key] = replace(seen, normalise=Scaled(1.0) if frozen else Scaled.of(seen))
         for oldest in list(_EMBEDDED)[:-_KEPT]:
             del _EMBEDDED[oldest]
     return _EMBEDDED[key]

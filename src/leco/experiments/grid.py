@@ -150,10 +150,11 @@ def run_locally(
 
 def embed_first(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
     """Compute the features of all samples that some stages train and test on."""
-    done: set[tuple[str, str, str, bool]] = set()
+    done: set[tuple[object, ...]] = set()
     for name in names:
         stage = graph.stages[name]
-        key = (stage.material, stage.training.network.backbone, stage.weights, stage.annotation == "with-unlabelled")
+        network, unlabelled = stage.training.network, stage.annotation == "with-unlabelled"
+        key = (stage.material, network.backbone, network.frozen_layers, stage.weights, unlabelled)
         if stage.on_features and key not in done:
             done.add(key)
             embed_stage(stage, shared_periods(graph.needed_by[name], root), store, machine)

@@ -32,10 +32,12 @@ from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
+from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
-from leco.models.names import top_of, trunk_of
+from leco.models.names import top_of
 from leco.models.network import AnyNetwork, Network
+from leco.models.split import rest
 from leco.models.weights import Weights, find_weights
 from leco.training.checkpoint import read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
@@ -44,6 +46,7 @@ from leco.training.loggers import logging_to
 from leco.training.loop import Job, Report, Training
 from leco.training.priors import class_counts
 
+_IMAGE = (3, 32, 32)  # a shape; layers above the first depend neither on channels nor on the side
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 Watch = Callable[[Stage, Report], object]
 Finish = Callable[[AnyNetwork], AnyNetwork]
@@ -141,8 +144,8 @@ def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machin
     assert isinstance(store, Store)  # features are kept in files
     weights = starting_weights(stage)
     assert weights is not None
-    backbone, unlabelled = trunk_of(stage.training.network.backbone), stage.annotation == "with-unlabelled"
-    return on_stored_features(periods, backbone, weights, store, machine, unlabelled=unlabelled)
+    unlabelled = stage.annotation == "with-unlabelled"
+    return on_stored_features(periods, stage.training.network, weights, store, machine, unlabelled=unlabelled)
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
@@ -325,6 +328,8 @@ def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge)
 def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
     """Prepare the steps of a stage, independent of the network."""
     settings, modality = stage.training, periods.modality
+    if stage.on_features:  # of the frozen layers
+        settings = settings.change(network={"frozen_layers": 0.0})
     annotated = periods.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.pseudo_labels, settings.history, settings.loss)
     if not any(request.part == "history" for term in summands for request in term.needs):
@@ -382,10 +387,12 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     """Build a network with the heads of a stage: one, or for joint training one per version."""
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
+    settings = stage.training.network
     if stage.on_features and not periods.modality.embeds:  # the samples are features already
-        top = top_of(stage.training.network.backbone) or "linear"
-        return periods.modality.network(top, periods.shape, versions)
-    return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
+        if settings.frozen_layers:
+            return Network(rest(build_backbone(settings.backbone, _IMAGE, weights), settings.frozen_layers), versions)
+        return periods.modality.network(top_of(settings.backbone) or "linear", periods.shape, versions)
+    return periods.modality.network(settings.backbone, periods.shape, versions, weights)
 
 
 def previous_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork | None:
