@@ -23,7 +23,7 @@ docs: install  ## build the documentation into build/docs; warnings, such as bro
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
 
 bench: install  ## time what docs/explanation/performance.md reports; a quarter of an hour on an idle machine
-	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses busy; do \
+	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses busy reports; do \
 		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 format: install  ## fix what `check` complains about, where a tool can
