@@ -1,6 +1,7 @@
 """Periods whose inputs are features of a frozen backbone, for stages that train on them."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,15 @@ from leco.experiments.machine import Machine
 from leco.experiments.store import Store
 from leco.modalities import MODALITIES
 from leco.models.backbones import build_backbone
-from leco.models.names import trunk_of
-from leco.models.split import Trunk, check_split
+from leco.models.names import top_of, trunk_of
+from leco.models.network import AnyNetwork, Network
+from leco.models.split import Trunk, check_split, rest
 from leco.models.weights import Weights
+from leco.ontology.version import Version
 from leco.progress import Tick, rate_bar
 from leco.settings import NetworkSettings
 
+_IMAGE = (3, 32, 32)  # a shape: layers above the frozen ones depend neither on the channels nor on the side
 _MEASURED = 2_000  # features, for their mean length
 _KEPT = 2  # embedded periods, in memory
 _EMBEDDED: dict[tuple[Periods, Path, str, str, float, bool], Periods] = {}
@@ -57,6 +61,15 @@ def on_stored_features(
         for oldest in list(_EMBEDDED)[:-_KEPT]:
             del _EMBEDDED[oldest]
     return _EMBEDDED[key]
+
+
+def network_on_features(
+    settings: NetworkSettings, periods: Periods, versions: Sequence[Version], weights: Weights | None = None
+) -> AnyNetwork:
+    """Build the network that is trained on features: heads, what is below them, or the layers that are not frozen."""
+    if not settings.frozen_layers:
+        return periods.modality.network(top_of(settings.backbone) or "linear", periods.shape, versions)
+    return Network(rest(build_backbone(settings.backbone, _IMAGE, weights), settings.frozen_layers), versions)
 
 
 def embedded(

@@ -24,7 +24,7 @@ from leco.devices import keep_memory, precision_of, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedded import Scaled, on_stored_features
+from leco.experiments.embedded import Scaled, network_on_features, on_stored_features
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.masking import masks
 from leco.experiments.stages import Stage, choose
@@ -32,21 +32,17 @@ from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
-from leco.models.backbones import build_backbone
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
-from leco.models.names import top_of
 from leco.models.network import AnyNetwork, Network
-from leco.models.split import rest
 from leco.models.weights import Weights, find_weights
-from leco.training.checkpoint import read_checkpoint, write_checkpoint
+from leco.training.checkpoint import forget_after, read_checkpoint, write_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
 from leco.training.loggers import logging_to
 from leco.training.loop import Job, Report, Training
 from leco.training.priors import class_counts
 
-_IMAGE = (3, 32, 32)  # a shape; layers above the first depend neither on channels nor on the side
 _PACKAGES = ("leco", "torch", "timm", "numpy")
 Watch = Callable[[Stage, Report], object]
 Finish = Callable[[AnyNetwork], AnyNetwork]
@@ -163,6 +159,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "validation": as_record(judge.validation(network)),
         "test": as_record(judge.test(network)),
         "budget": budget_of(periods.name, stage.training),
+        **({} if periods.modality.has_masks else {"labels": _labels(stage, periods)}),
         "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
         "seed": stage.seed,
         **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
@@ -258,21 +255,6 @@ def seconds_between_checkpoints() -> float:
     return seconds
 
 
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop the lines that a killed run wrote after its last checkpoint: those steps are repeated."""
-    if metrics.is_file():
-        kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
-        write_bytes(metrics, b"".join(kept))
-
-
-def _step(line: bytes) -> int:
-    """Return the step of a line of metrics, -1 for an incomplete line."""
-    try:
-        return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
-    except (ValueError, KeyError, TypeError):
-        return -1
-
-
 def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
     """Return the changes to a trained network before it is evaluated and stored: another head, adjusted logits."""
     fit, strength = HEADS[stage.training.finish.head], stage.training.finish.adjust
@@ -293,6 +275,12 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
         return network if counts is None else adjusted(network, counts, strength)
 
     return finish
+
+
+def _labels(stage: Stage, periods: Periods) -> dict[str, int]:
+    """Number of newest labels of each class that a stage trains on, by the names that reports use."""
+    names = periods.until(stage.period).newest.handles
+    return dict(zip(names, newest_counts(stage, periods).tolist(), strict=True))
 
 
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
@@ -389,9 +377,7 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
     settings = stage.training.network
     if stage.on_features and not periods.modality.embeds:  # the samples are features already
-        if settings.frozen_layers:
-            return Network(rest(build_backbone(settings.backbone, _IMAGE, weights), settings.frozen_layers), versions)
-        return periods.modality.network(top_of(settings.backbone) or "linear", periods.shape, versions)
+        return network_on_features(settings, periods, versions, weights)
     return periods.modality.network(settings.backbone, periods.shape, versions, weights)
 
 

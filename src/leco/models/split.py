@@ -33,7 +33,7 @@ def rest(backbone: nn.Module, frozen: float) -> nn.Module:
 
     def as_maps(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         side = math.isqrt(inputs[0].shape[1] // channels)
-        return inputs[0].unflatten(1, (channels, side, side))
+        return inputs[0].view(-1, channels, side, side)
 
     top.register_forward_pre_hook(as_maps)
     return top

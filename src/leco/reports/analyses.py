@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from leco.data import RELABELLED
 from leco.paper import Key, value_of
 from leco.reports.comparison import Scores, compare, gap_closed, gap_error
-from leco.reports.details import class_scores, group_by_support, main_cells
+from leco.reports.details import class_scores, counts_labels, group_by_frequency, group_means, main_cells
 from leco.reports.sections import Section
 from leco.reports.settings import common_settings
 from leco.text import GAP, plural
@@ -185,30 +185,35 @@ def classes(section: Section) -> list[Analysis]:
     if not scores:
         return []
     metric = section.metric.replace("macc", "accuracy").replace("miou", "IoU")
-    grouped = {name: dict(group_by_support(found)) for name, found in scores.items()}
-    names = next(iter(grouped.values()))
-    groups = [(name, *(f"{100 * found[name]:.1f}" for found in grouped.values())) for name in names]
-    by_name = {name: {row.name: row for row in found} for name, found in scores.items()}
-    every = next(iter(by_name.values()))
-    single = [
+    first = next(iter(scores.values()))
+    groups, counted = group_by_frequency(first), "labels" if counts_labels(first) else "test samples"
+    means = {name: dict(group_means(groups, found)) for name, found in scores.items()}
+    rare = [(group, *(_of(found, group) for found in means.values())) for group in groups]
+    values = {name: {row.name: row.value for row in found} for name, found in scores.items()}
+    every = [
         (
-            name,
-            f"{row.support:g}",
-            *(f"{100 * found[name].value:.1f}" if name in found else GAP for found in by_name.values()),
+            *(row.name, GAP if row.labels is None else f"{row.labels:g}", f"{row.support:g}"),
+            *(_of(found, row.name) for found in values.values()),
         )
-        for name, row in every.items()
+        for row in first
     ]
-    title, caption = (
-        f"{section.benchmark}, {version}",
-        f"{metric} on test in %, means over {plural(len(section.seeds), 'seed')}",
+    title = f"{section.benchmark}, {version}"
+    caption = f"{metric} on test in %, means over {plural(len(section.seeds), 'seed')}"
+    labels = f"labels: those of {next(iter(scores))}"
+    single = Analysis(
+        f"Classes: {title}", f"{caption}; {labels}.", ("class",), ("labels", "test samples", *scores), tuple(every)
     )
-    found = [Analysis(f"Classes: {title}", f"{caption}.", ("class",), ("test samples", *scores), tuple(single))]
-    if len(groups) > 1:
-        rare = f"{caption}, of about a fifth of the classes each, rarest first."
-        found.insert(
-            0, Analysis(f"Rare and frequent classes: {title}", rare, ("test samples",), tuple(scores), tuple(groups))
-        )
-    return found
+    if len(groups) == 1:
+        return [single]
+    caption += f", of about a fifth of the classes each, by their number of {counted}, rarest first"
+    return [
+        Analysis(f"Rare and frequent classes: {title}", f"{caption}.", (counted,), tuple(scores), tuple(rare)),
+        single,
+    ]
+
+
+def _of(values: Mapping[str, float], name: str) -> str:
+    return f"{100 * values[name]:.1f}" if name in values else GAP
 
 
 def analyses(sections: Sequence[Section]) -> list[Analysis]:

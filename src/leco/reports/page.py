@@ -19,8 +19,10 @@ from leco.reports.details import (
     Point,
     best_on_validation,
     class_scores,
+    counts_labels,
     curve,
-    group_by_support,
+    group_by_frequency,
+    group_means,
     main_cells,
     mistakes,
     mistakes_by_parent,
@@ -162,13 +164,15 @@ def _classes(scores: Mapping[str, Sequence[ClassScore]], metric: str) -> Figure:
 
 
 def _long_tail(scores: Mapping[str, Sequence[ClassScore]], metric: str, notes: list[str]) -> Iterable[Figure]:
-    supports = [found.support for found in next(iter(scores.values()))]
-    grouped = {name: group_by_support(found) for name, found in scores.items()}
-    if len(next(iter(grouped.values()))) < 3 or max(supports) < 1.5 * min(supports):
-        notes.append("No figure of rare and frequent classes: they are few, or most have equally many test samples.")
+    first = next(iter(scores.values()))
+    groups = group_by_frequency(first)
+    if len(groups) < 3:
+        notes.append("No figure of rare and frequent classes: they are few, or most are equally frequent.")
         return
-    caption = "Means over groups of about a fifth of the classes each, rarest first."
-    yield Figure("Rare and frequent classes", caption, _svg(plots.by_support(grouped, metric)))
+    counted = "labels" if counts_labels(first) else "test samples"
+    lines = {name: group_means(groups, found) for name, found in scores.items()}
+    caption = f"Means over groups of about a fifth of the classes each, by their number of {counted}, rarest first."
+    yield Figure("Rare and frequent classes", caption, _svg(plots.by_frequency(lines, metric, counted)))
 
 
 def _siblings(section: Section, cells: Mapping[str, Key], ontology: Ontology | None) -> Iterable[Figure]:

@@ -76,14 +76,14 @@ def classes_sorted(cells: Mapping[str, Sequence[ClassScore]], ylabel: str) -> st
     return _svg(figure)
 
 
-def by_support(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str) -> str:
+def by_frequency(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str, counted: str) -> str:
     """A line for each cell over groups of classes, rarest first."""
     figure, axes = _figure(3.1)
     names = [name for name, _ in next(iter(cells.values()))]
     for number, (cell, values) in enumerate(cells.items()):
         _line(axes, number, range(len(values)), [100 * value for _, value in values], cell)
     axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel("classes, grouped by number of test samples")
+    axes.set_xlabel(f"classes, grouped by number of {counted}")
     axes.set_ylabel(ylabel)
     _legend(figure, axes)
     return _svg(figure)
