@@ -47,6 +47,14 @@ def test_a_head_start_makes_other_stages_except_for_the_first_period(tmp_path):
     assert "2 distinct, 1 done" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
 
 
+def test_the_backbone_is_an_option(tmp_path):
+    call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
+    assert leco(*call, "--backbone", "wrn-10-1", cwd=tmp_path).returncode == 0
+    twice = leco(*call, "--backbone", "wrn-10-1", "--set", "training.network.backbone=mlp", cwd=tmp_path)
+    assert "--set training.network.backbone: is given 2 times" in twice.stderr
+    assert "'wrn-10' is not a backbone" in leco(*call, "--backbone", "wrn-10", cwd=tmp_path).stderr
+
+
 def test_a_failure_stops_only_what_needs_it(tmp_path):
     result = grid(
         *(

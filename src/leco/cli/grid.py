@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.run import pairs
+from leco.cli.run import Backbone, pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
@@ -57,6 +57,7 @@ def grid(
     ] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
     budget: Annotated[str | None, typer.Option(help="paper (default), small, or features.", show_default=False)] = None,
+    backbone: Backbone = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[str | None, typer.Option(help="As in `leco run`: tree or soft.", show_default=False)] = None,
     head_start: Annotated[
@@ -89,7 +90,7 @@ def grid(
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
-    wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or []))
+    wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or [], backbone))
     graph = Graph.of(wanted, data)
     check_network(graph.plans[0], shared_periods(wanted[0], data))
     missing = graph.missing(runs)

@@ -145,7 +145,7 @@ def gaps(family: Family) -> Analysis | None:
         for section, share in zip(family, shares, strict=True):
             paper = _paper_share(section.benchmark, key, bottom, top)
             text = GAP if share is None else _percents(*share)
-            texts.append(text + (f" (paper {100 * paper:.0f} %)" if paper is not None else ""))
+            texts.append(text + (f" (paper {round(100 * paper)} %)" if paper is not None else ""))
             if share is not None and (key.method in shown or key.annotation == "all-fine"):
                 lines.setdefault(name, []).append((size_of(section), 100 * share[0]))
         found.append((sum(share for share, _ in known) / len(known), (name, *texts)))
@@ -241,4 +241,4 @@ def _title(family: Family) -> str:
 
 
 def _percents(share: float, error: float | None) -> str:
-    return f"{100 * share:.0f} {'' if error is None else f'± {100 * error:.0f} '}%"
+    return f"{round(100 * share)} {'' if error is None else f'± {100 * error:.0f} '}%"  # never -0
