@@ -1,5 +1,6 @@
 """`leco report`, `leco runs` and `leco paper`: results of stored runs, and of the paper."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -90,6 +91,8 @@ def print_costs(
     """Print accuracy against the cost of annotation: new samples, old ones, mixtures, all, by sizes."""
     from leco.reports.analyses import costs, families
 
+    if not math.isfinite(relabel):
+        raise LecoError(f"--relabel {relabel}: must be a finite number, such as 0.5")
     _print_analyses([costs(family, relabel) for family in families(_sections(runs))], "two annotation strategies")
 
 
@@ -124,8 +127,9 @@ def _print_analyses(found: "list[Analysis | None]", needs: str) -> None:
         raise LecoError(f"nothing to compare: the newest period needs {needs}; train them with `leco grid`")
     for analysis in made:
         typer.echo(analysis.title)
-        headings, right = [*analysis.labels, *analysis.columns], range(len(analysis.labels), 99)
-        print_table(headings, [list(row) for row in analysis.rows], right=tuple(right))
+        headings = [*analysis.labels, *analysis.columns]
+        right = tuple(range(len(analysis.labels), len(headings)))
+        print_table(headings, [list(row) for row in analysis.rows], right=right)
         typer.echo(f"{analysis.caption}\n")
 
 
