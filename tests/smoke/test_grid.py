@@ -33,8 +33,8 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     more = grid(
         "--methods", "ce,lpl+st-hard,lpl", "--annotations", "label-new,all-fine", "--seeds", "0", "--runs", runs
     )
-    assert "3 done, 2 to train" in more.stdout
-    assert len(stages(runs)) == 8
+    assert "3 done, 3 to train" in more.stdout  # lpl, and all-fine with ce and lpl
+    assert len(stages(runs)) == 9
     again = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
     assert "0 to train" in again.stdout
 
