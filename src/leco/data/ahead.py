@@ -4,10 +4,15 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+from leco.errors import LecoError
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
@@ -47,3 +52,30 @@ def read_ahead(
                 yield ahead.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def read_in_processes(
+    read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int
+) -> Generator[_Found, None, None]:
+    """Yield what `read` returns for each item, in their order; as many processes as `workers` read ahead.
+
+    Errors are raised without torch's traceback.
+    """
+    try:
+        yield from DataLoader(_Calls(read, items), batch_size=None, num_workers=workers)
+    except LecoError as error:
+        raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None
+
+
+@dataclass(frozen=True, eq=False)
+class _Calls(Dataset[Any]):
+    """What `read` returns for each item."""
+
+    read: Callable[[Any], Any]
+    items: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.read(self.items[number])

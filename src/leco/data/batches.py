@@ -3,14 +3,14 @@
 import copy
 import hashlib
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset
 
 from leco.data.periods import Annotated, Part
 from leco.data.samples import Box, Samples
@@ -278,20 +278,8 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    return in_order(Subset(steps, range(max(start, 0), len(steps))), steps.samples, workers)
+    """Yield the steps from `start` on, in the same order with any number of workers.
 
-
-def in_order(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iterator[_Item]:
-    """Yield batches of samples in order; files are read ahead, by workers if there are any, or else by threads."""
-    if workers == 0 or samples.in_memory:
-        return samples.each(batches.__getitem__, range(len(batches)))
-    return without_traceback(DataLoader(batches, batch_size=None, num_workers=workers))
-
-
-def without_traceback(batches: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Re-raise the errors of workers without torch's traceback."""
-    try:
-        yield from batches
-    except LecoError as error:
-        raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None
+    Files are read ahead by that many processes, by default by threads.
+    """
+    return steps.samples.each(steps.__getitem__, range(max(start, 0), len(steps)), workers)

@@ -1,13 +1,11 @@
 """Decode images to 8-bit RGB arrays and scale them to squares; refuse those without one right conversion."""
 
-import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +25,6 @@ _SIXTEEN_BIT = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|L|I);16[BLNS]")
 _REMEDY = "convert it to 8-bit RGB"
 _ORIENTATION = 0x0112
 _LONGEST_LINE = 4  # times its width
-_Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -140,12 +136,6 @@ def letterbox_mask(labels: NDArray[Any], side: int) -> Tensor:
 def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
     """(h, w, 3) -> (3, h, w)."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-
-
-def in_threads(decode: Callable[[_Item], _Found], items: Iterable[_Item]) -> Generator[_Found, None, None]:
-    """Decode items in as many threads as there are cores, and yield what was found in their order."""
-    with quiet(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
-        yield from pool.map(decode, items)  # cancels the rest after an error
 
 
 class _RefusedError(Exception):

@@ -1,6 +1,6 @@
 """Samples: inputs, and labels in each version."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
@@ -8,11 +8,11 @@ from typing import ClassVar, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from leco.data.ahead import read_ahead
+from leco.data.ahead import read_ahead, read_in_processes
 
-Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
+Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 
 
 class Column(Protocol):
@@ -122,16 +122,18 @@ class Samples:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def within(self, box: Box) -> "Samples":
+        """Return the samples with only a part of each image and label map."""
+        labels: dict[str, Column] = {version: Window(column, box) for version, column in self.labels.items()}
+        return replace(self, inputs=Window(self.inputs, box), labels=labels)
+
     @property
     def in_memory(self) -> bool:
         """Whether inputs and labels are in memory, or as quick to read."""
         return all(getattr(column, "in_memory", False) for column in (self.inputs, *self.labels.values()))
 
-    def each(self, read: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
-        """Yield what `read` returns for each item, in their order; of files, threads read some items ahead."""
-        return map(read, items) if self.in_memory else read_ahead(read, items)
-
-    def within(self, box: Box) -> "Samples":
-        """Return the samples with only a part of each image and label map."""
-        labels: dict[str, Column] = {version: Window(column, box) for version, column in self.labels.items()}
-        return replace(self, inputs=Window(self.inputs, box), labels=labels)
+    def each(self, read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = 0) -> Iterator[_Found]:
+        """Yield what `read` returns for each item, in their order; files are read ahead by `workers`, or by threads."""
+        if self.in_memory:
+            return map(read, items)
+        return read_in_processes(read, items, workers) if workers else read_ahead(read, items)

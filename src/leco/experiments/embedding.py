@@ -21,10 +21,8 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
-from leco.data.ahead import THREADS, read_ahead
-from leco.data.batches import without_traceback
+from leco.data.ahead import THREADS, read_ahead, read_in_processes
 from leco.data.rng import Draws
 from leco.data.samples import Column, Files, InMemory, Samples
 from leco.data.views.images import View
@@ -273,23 +271,12 @@ class _Work:
             write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
 
 
-class _Blocks(Dataset[Tensor]):
-    def __init__(self, column: Column, blocks: Sequence[Tensor]) -> None:
-        self.column, self.blocks = column, blocks
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, number: int) -> Tensor:
-        return self.column.read(self.blocks[number])
-
-
 def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
     """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
     if isinstance(column, InMemory):
         yield from map(column.read, blocks)
     elif workers:
-        yield from without_traceback(DataLoader(_Blocks(column, blocks), batch_size=None, num_workers=workers))
+        yield from read_in_processes(column.read, blocks, workers)
     else:
         yield from read_ahead(column.read, blocks)
 

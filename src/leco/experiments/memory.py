@@ -17,7 +17,7 @@ from leco.text import size as in_bytes
 from leco.training.loop import Training
 
 _SIZES = (4, 8)  # of the small batches
-_HEADROOM = 1.4  # gradients of activations; measured peaks were 1.1 to 1.4 times the rest (docs/lab-book/log.md)
+_HEADROOM = 1.4  # gradients of activations; steps took 0.8 to 1.2 times the rest (docs/lab-book/log.md)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
 def _kept_by_a_step(training: Training) -> int:
     """Bytes of all tensors that are kept for the backward pass, other than weights."""
     networks: list[nn.Module] = [training.network, *([training.job.teacher] if training.job.teacher else [])]
-    weights = {_place(tensor) for network in networks for tensor in network.state_dict().values()}
+    # Held, as the teacher's may be copied to another format, and activations must not get the places of the old ones.
+    weights = {_place(tensor): tensor for network in networks for tensor in network.state_dict().values()}
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:

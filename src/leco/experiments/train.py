@@ -84,7 +84,7 @@ def train(
         method: `auto`, the default for own data, or a method; `lpl+st-hard/cond` is the default for benchmarks.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch`, `random` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
-        annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
+        annotation: `label-new`, or, for benchmarks, another annotation strategy, such as `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
         time: For `auto`: a duration of the whole training, such as `30m`, for which the number of steps is chosen.
         budget: `paper`, `small` for two CPU cores, or `features` on a frozen backbone; for benchmarks.

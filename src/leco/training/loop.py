@@ -16,15 +16,7 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import (
-    compiled,
-    gradient_scaler,
-    make_fabric,
-    over_all,
-    place,
-    seed_dropout,
-    share_statistics,
-)
+from leco.devices import compiled, gradient_scaler, make_fabric, over_all, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
