@@ -32,7 +32,9 @@ def reproduce(
         str | None,
         typer.Option(help="Such as 0-4, the default; 0 alone on Mapillary, as in the paper.", show_default=False),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="paper (default), small, or features (CIFAR).", show_default=False)
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of each benchmark's own.")] = None,
     settings: Changes = None,
     engine: Engine = "local",

@@ -74,6 +74,7 @@ def _cost(
         alone = add_up(Plan(((stage,),)), periods, reading, _Same(paces[forward_passes(stage)]))
         seconds += alone.stages[stage]
     shapes = {(stage.period, stage.method.needs_old_heads): stage for stage in to_do}
+    _ = periods.shape  # reads a sample, which would be empty below
     with torch.device("meta"):
         sizes = [size_of(stage, periods) for stage in shapes.values()]
     steps = sum(stage.training.batches.steps for stage in to_do)

@@ -154,12 +154,13 @@ def run_locally(
 
 def prepare(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
     """Compute the features, and shrink the large images, of all samples that some stages train and test on."""
-    done: set[tuple[str, str, str]] = set()
+    done: set[tuple[object, ...]] = set()
     for name in names:
         stage = graph.stages[name]
         if graph.needed_by[name].dataset(root).modality.has_masks:
             shrunken(shared_periods(graph.needed_by[name], root), store, machine)
-        key = (stage.material, stage.training.network.backbone, stage.weights)
+        network, unlabelled = stage.training.network, stage.annotation == "with-unlabelled"
+        key = (stage.material, network.backbone, network.frozen_layers, stage.weights, unlabelled)
         if stage.on_features and key not in done:
             done.add(key)
             embed_stage(stage, shared_periods(graph.needed_by[name], root), store, machine)

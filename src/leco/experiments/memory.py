@@ -70,7 +70,8 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
     kept, weights = [], 0
     for size in _SIZES:
         batches = {"size": size, "steps": 10**9, "evaluate_every": 10**9, "parts": 1}
-        small = replace(stage, training=settings.change(batches=batches, transfer={"head_steps": 0}))
+        plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}
+        small = replace(stage, training=settings.change(batches=batches, **plain))
         network = build_network(stage, periods)
         add_adapters(network.backbone, settings.network.lora, periods.shape)
         teacher = None if stage.teacher is None else build_network(stage.teacher, periods)

@@ -22,7 +22,7 @@ from leco.devices import keep_memory, precision_of, seed_dropout
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
-from leco.experiments.embedded import Scaled, on_stored_features
+from leco.experiments.embedded import Scaled, network_on_features, on_stored_features
 from leco.experiments.machine import Machine
 from leco.experiments.masking import masks
 from leco.experiments.recording import forget_after, recording
@@ -34,7 +34,6 @@ from leco.io import write_bytes
 from leco.methods.terms import terms
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
-from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
 from leco.training.checkpoint import read_checkpoint
@@ -141,7 +140,8 @@ def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machin
     assert isinstance(store, Store)  # features are kept in files
     weights = starting_weights(stage)
     assert weights is not None
-    return on_stored_features(periods, trunk_of(stage.training.network.backbone), weights, store, machine)
+    unlabelled = stage.annotation == "with-unlabelled"
+    return on_stored_features(periods, stage.training.network, weights, store, machine, unlabelled=unlabelled)
 
 
 def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
@@ -159,6 +159,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "validation": as_record(judge.validation(network)),
         "test": as_record(judge.test(network)),
         "budget": budget_of(periods.name, stage.training),
+        **({} if periods.modality.has_masks else {"labels": _labels(stage, periods)}),
         "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
         "seed": stage.seed,
         **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
@@ -223,6 +224,12 @@ def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
     return finish
 
 
+def _labels(stage: Stage, periods: Periods) -> dict[str, int]:
+    """Number of newest labels of each class that a stage trains on, by the names that reports use."""
+    names = periods.until(stage.period).newest.handles
+    return dict(zip(names, newest_counts(stage, periods).tolist(), strict=True))
+
+
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
     """Number of newest labels of each class that a stage trains on: (classes,)."""
     newest = periods.annotated(stage.period, stage.annotation).newest
@@ -255,6 +262,8 @@ def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge)
 def make_job(stage: Stage, periods: Periods, workers: int, fabric: Fabric, teacher: nn.Module | None) -> Job:
     """Prepare the steps of a stage, independent of the network."""
     settings, modality = stage.training, periods.modality
+    if stage.on_features:  # of the frozen layers
+        settings = settings.change(network={"frozen_layers": 0.0})
     annotated = periods.annotated(stage.period, stage.annotation)
     summands = terms(stage.method, settings.pseudo_labels, settings.history, settings.loss)
     if not any(request.part == "history" for term in summands for request in term.needs):
@@ -312,10 +321,10 @@ def build_network(stage: Stage, periods: Periods, weights: Weights | None = None
     """Build a network with the heads of a stage: one, or for joint training one per version."""
     ontology = periods.until(stage.period)
     versions = ontology.versions if stage.method.needs_old_heads else (ontology.newest,)
+    settings = stage.training.network
     if stage.on_features and not periods.modality.embeds:  # the samples are features already
-        top = top_of(stage.training.network.backbone) or "linear"
-        return periods.modality.network(top, periods.shape, versions)
-    return periods.modality.network(stage.training.network.backbone, periods.shape, versions, weights)
+        return network_on_features(settings, periods, versions, weights)
+    return periods.modality.network(settings.backbone, periods.shape, versions, weights)
 
 
 def previous_network(stage: Stage, periods: Periods, store: AnyStore) -> AnyNetwork | None:

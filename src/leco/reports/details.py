@@ -1,7 +1,7 @@
 """Details of cells, as means over seeds: learning curves, pseudo-labels, classes, kinds of mistakes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
 from leco.reports.sections import Section
 from leco.reports.stored import UNREADABLE, Record
 
+_GROUPS = 5  # of classes, from rare to frequent
 _MAIN = (FINETUNE, JOINT, LPL, BEST)
 
 
@@ -28,11 +29,12 @@ class Point:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """A class: its number of test samples, and its score as a fraction."""
+    """A class: its number of test samples, its score as a fraction, and its number of labels, if that is known."""
 
     name: str
     support: float
     value: float
+    labels: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,24 +103,76 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
 
 
 @lru_cache(maxsize=256)
-def _tested(folder: Path) -> dict[str, Any]:
-    """The test scores at every version; an empty table if they cannot be read."""
+def _result(folder: Path) -> dict[str, Any]:
+    """The result of a stage, with test scores at every version; an empty table if it cannot be read."""
     try:
-        found = json.loads((folder / "result.json").read_bytes())["test"]
+        found = json.loads((folder / "result.json").read_bytes())
+        return found if isinstance(found["test"], dict) else {}
     except UNREADABLE:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def class_scores(section: Section, key: Key, version: str, metric: str | None = None) -> list[ClassScore]:
     """Every tested class of a version, in the ontology's order."""
     field = {"macc": "accuracy", "miou": "iou"}[metric or section.metric]
     values: dict[str, list[tuple[float, float]]] = {}
+    labels: dict[str, list[float]] = {}
     for record in section.cells[key].values():
-        for row in _tested(record.folder).get(version, {}).get("per_class", []):
+        result = _result(record.folder)
+        for row in result.get("test", {}).get(version, {}).get("per_class", []):
             if row.get(field) is not None:
                 values.setdefault(str(row["class"]), []).append((row["support"], row[field]))
-    return [ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows)) for name, rows in values.items()]
+        for name, count in (result.get("labels") or {}).items() if version == record.version else ():
+            labels.setdefault(name, []).append(count)
+    counts = {name: mean(found) for name, found in labels.items()}
+    return [
+        ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows), counts.get(name))
+        for name, rows in values.items()
+    ]
+
+
+def group_by_frequency(classes: Sequence[ClassScore], groups: int = _GROUPS) -> dict[str, list[str]]:
+    """Names of classes in about equally large groups, rarest first; equally frequent classes share a group.
+
+    Frequent are classes with many labels or, where these were not stored, with many test samples.
+
+    >>> group_by_frequency([ClassScore("a", 9, 1.0), ClassScore("b", 1, 0.5), ClassScore("c", 9, 0.0)], 3)
+    {'1': ['b'], '9': ['a', 'c']}
+    """
+    known = counts_labels(classes)
+    frequency = {found.name: (found.labels or 0.0) if known else found.support for found in classes}
+    ordered = sorted(frequency, key=lambda name: frequency[name])
+    by_rank: dict[float, int] = {}
+    for rank, name in enumerate(ordered):
+        by_rank.setdefault(frequency[name], rank * groups // len(ordered))
+    grouped: dict[int, list[str]] = {}
+    for name in ordered:
+        grouped.setdefault(by_rank[frequency[name]], []).append(name)
+    result = {}
+    for names in grouped.values():
+        low, high = frequency[names[0]], frequency[names[-1]]
+        result[_count(low) if low == high else f"{_count(low)} to {_count(high)}"] = names
+    return result
+
+
+def counts_labels(classes: Sequence[ClassScore]) -> bool:
+    """Whether the number of labels of every class was stored."""
+    return all(found.labels is not None for found in classes)
+
+
+def group_means(groups: Mapping[str, Sequence[str]], classes: Sequence[ClassScore]) -> list[tuple[str, float]]:
+    """The mean score of each group of classes."""
+    values = {found.name: found.value for found in classes}
+    known = {group: [values[name] for name in names if name in values] for group, names in groups.items()}
+    return [(group, mean(found)) for group, found in known.items() if found]
+
+
+def _count(number: float) -> str:
+    """A number with at most three digits, for an axis."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.2g}{unit}" if number < 100 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
 
 
 def mistakes(section: Section, key: Key) -> Mistakes | None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import gradient_scaler, make_fabric, over_all, place, seed_dropout, share_statistics
+from leco.devices import compiled, gradient_scaler, make_fabric, over_all, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
@@ -111,7 +111,8 @@ class Training:
         job, total, fabric = self.job, len(self.job.steps), self.job.fabric
         evidence = job.steps.evidence.to(fabric.device)
         settings, every = job.settings.optimiser, job.settings.batches.evaluate_every
-        networks: dict[str, Any] = {"student": self.student}
+        compiles = job.settings.network.compile
+        networks: dict[str, Any] = {"student": compiled(self.student, fabric.device) if compiles else self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         adjust = job.settings.loss.adjust
@@ -347,8 +348,8 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     if not len(pool.indices):
         return
     together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
-    for start in range(0, len(pool.indices), together):
-        batch = steps.read(pool, torch.arange(start, min(start + together, len(pool.indices))))
+    parts = torch.arange(len(pool.indices)).split(together)  # type: ignore[no-untyped-call]
+    for batch in steps.samples.each(partial(steps.read, pool), parts):
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
         yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
