@@ -114,6 +114,9 @@ def wait_passively_if_busy() -> None:
 def main() -> None:
     """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
     wait_passively_if_busy()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as with Ctrl-C, temporary files are removed
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, _: sys.exit(128 + received))
     _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

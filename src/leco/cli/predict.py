@@ -28,6 +28,9 @@ Verbatim = Annotated[
         "--verbatim", help="In CSV, put no ' before text that begins with = + - @, which is a formula to spreadsheets."
     ),
 ]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Accept a bundle whose files changed since it was written.")
+]
 
 
 def predict(
@@ -64,6 +67,7 @@ def predict(
     verbatim: Verbatim = False,
     batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,
     device: Device = "auto",
+    no_verify: NoVerify = False,
 ) -> None:
     """Predict classes, one line for each input, or masks.
 
@@ -76,7 +80,7 @@ def predict(
 
     from leco.model.model import load
 
-    model = load(bundle, device=device)
+    model = load(bundle, device=device, verify=not no_verify)
     modality = model.description.modality
     chosen = model.ontology[model.description.newest if version is None else version]
     if root is not None and not root.is_dir():

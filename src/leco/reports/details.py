@@ -1,19 +1,18 @@
 """Details of cells, as means over seeds: learning curves, pseudo-labels, classes, kinds of mistakes."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.paper import Key
 from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
+from leco.records import METRICS_LINES, Line, VersionScores, read_lines, read_result
 from leco.reports.sections import Section
-from leco.reports.stored import UNREADABLE, Record
+from leco.reports.stored import Record
 
 _MAIN = (FINETUNE, JOINT, LPL, BEST)
 
@@ -73,13 +72,11 @@ def best_on_validation(section: Section) -> Key | None:
     return max(found, key=lambda key: found[key], default=None)
 
 
-def metrics(record: Record) -> list[dict[str, Any]]:
+def metrics(record: Record) -> list[Line]:
     """The lines of `metrics.jsonl`; an empty list if it cannot be read."""
     try:
-        lines = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-        return [line for line in found if isinstance(line["step"], int) and isinstance(line["means"], dict)]
-    except UNREADABLE:
+        return read_lines(record.folder / METRICS_LINES)
+    except LecoError:
         return []
 
 
@@ -89,9 +86,9 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
     for record in section.cells[key].values():
         values = {}
         for line in metrics(record):
-            value = line.get("score") if quantity == "score" else line["means"].get(quantity)
-            if isinstance(value, int | float):
-                values[line["step"]] = float(value)
+            value = line.score if quantity == "score" else line.means.get(quantity)
+            if value is not None:
+                values[line.step] = value
         if values:
             by_seed.append(values)
     if not by_seed:
@@ -101,13 +98,12 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
 
 
 @lru_cache(maxsize=256)
-def _tested(folder: Path) -> dict[str, Any]:
-    """The test scores at every version; an empty table if they cannot be read."""
+def _tested(folder: Path) -> Mapping[str, VersionScores]:
+    """The test scores at every version; none if they cannot be read."""
     try:
-        found = json.loads((folder / "result.json").read_bytes())["test"]
-    except UNREADABLE:
+        return read_result(folder).test or {}
+    except LecoError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def class_scores(section: Section, key: Key, version: str, metric: str | None = None) -> list[ClassScore]:
@@ -115,9 +111,10 @@ def class_scores(section: Section, key: Key, version: str, metric: str | None = 
     field = {"macc": "accuracy", "miou": "iou"}[metric or section.metric]
     values: dict[str, list[tuple[float, float]]] = {}
     for record in section.cells[key].values():
-        for row in _tested(record.folder).get(version, {}).get("per_class", []):
-            if row.get(field) is not None:
-                values.setdefault(str(row["class"]), []).append((row["support"], row[field]))
+        tested = _tested(record.folder).get(version)
+        for row in tested.per_class if tested else ():
+            if (value := getattr(row, field)) is not None:
+                values.setdefault(row.name, []).append((row.support, value))
     return [ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows)) for name, rows in values.items()]
 
 

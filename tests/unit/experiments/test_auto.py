@@ -233,9 +233,9 @@ def test_the_chosen_one_is_trained_again_on_all_labels(whole):
     assert len(annotated.validation.indices) == 0
     assert set(held_out.indices.tolist()) <= set(annotated.newest.indices.tolist())
     mine, before = store.require(final.fingerprint), store.require(trial.fingerprint)
-    assert mine["samples"] == before["samples"] + len(held_out.indices) == 25
-    assert (mine["validation"], mine["validation_score"]) == (None, None)
-    assert before["validation_score"] == before["validation"]["v2"]["macc"]
+    assert mine.samples == before.samples + len(held_out.indices) == 25
+    assert (mine.validation, mine.validation_score) == (None, None)
+    assert before.validation_score == before.validation["v2"].macc
 
 
 def test_if_training_on_all_labels_diverges_the_trial_is_the_model(whole, tmp_path):
@@ -258,7 +258,7 @@ def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_
     chosen = decide(whole.run.plan, whole.run.store)
     description = whole.model.description
     bundled, stored = load_file(whole.run.target / "model.safetensors"), weights(whole.runs)[final.fingerprint]
-    scale = whole.run.store.require(final.fingerprint).get("feature_scale", 1.0)  # of a head, which has no backbone
+    scale = whole.run.store.require(final.fingerprint).feature_scale  # of a head, which has no backbone
     assert stored.keys() == (bundled.keys() if not final.on_features else {"heads.0.weight", "heads.0.bias"})
     expected = {
         name: tensor * (scale if name.endswith("0.weight") and final.on_features else 1.0)
@@ -298,7 +298,7 @@ def test_the_first_answer_is_a_model_that_predicts(whole):
     names = [answer.classes[0][0] for _, answer in model.predict(images)]
     accuracy = np.mean([np.mean([n == t for n, t in zip(names, truth, strict=True) if t == c]) for c in set(truth)])
     stored = whole.run.store.require(whole.run.plan.trials[label].fingerprint)
-    assert accuracy == pytest.approx(stored["test"]["v2"]["macc"])
+    assert accuracy == pytest.approx(stored.test["v2"].macc)
     assert model.description.trials == ()
 
 
@@ -354,11 +354,11 @@ def test_other_test_labels_change_no_weight_and_no_choice(whole, tmp_path):
     assert decide(run.plan, run.store) == decide(whole.run.plan, whole.run.store)
     for (mine, _), (other, _) in [(run.final, whole.run.final)]:
         assert mine.fingerprint != other.fingerprint
-        tests = [r.store.require(s.fingerprint)["test"] for r, s in ((run, mine), (whole.run, other))]
+        tests = [r.store.require(s.fingerprint).test for r, s in ((run, mine), (whole.run, other))]
         assert tests[0] != tests[1]
         assert_same_weights(weights(tmp_path / "runs")[mine.fingerprint], weights(whole.runs)[other.fingerprint])
     for label in TRIALS:
-        scores = [r.store.require(r.plan.trials[label].fingerprint)["validation"] for r in (run, whole.run)]
+        scores = [r.store.require(r.plan.trials[label].fingerprint).validation for r in (run, whole.run)]
         assert scores[0] == scores[1]
 
 
@@ -455,7 +455,7 @@ def test_a_trial_that_diverges_is_not_chosen(tmp_path):
     settings = {"training.optimiser.learning_rate": "1e30", "training.optimiser.name": "sgd"}
     run = prepared(write_project(tmp_path), tmp_path / "runs", settings)
     model = run.train(Machine("cpu"))
-    assert run.store.require(run.plan.trials[NEW_ALONE].fingerprint)["diverged"]
+    assert run.store.require(run.plan.trials[NEW_ALONE].fingerprint).diverged
     assert decide(run.plan, run.store) in (REGRESSION, HEAD_WITH_OLD)
     lost = {trial.name: trial.validation for trial in model.description.trials}
     assert lost[NEW_ALONE] is lost[WITH_OLD] is None
@@ -486,7 +486,7 @@ def test_the_command_prints_the_trials_and_the_gain(whole):
     assert "the chosen one, trained on all labels" in shown.stdout
     if chosen != NEW_ALONE:
         store = whole.run.store
-        scores = [store.require(whole.run.plan.trials[n].fingerprint)["validation_score"] for n in (chosen, NEW_ALONE)]
+        scores = [store.require(whole.run.plan.trials[n].fingerprint).validation_score for n in (chosen, NEW_ALONE)]
         assert f"{chosen}: {100 * (scores[0] - scores[1]):+.1f} points on val against {NEW_ALONE}" in shown.stdout
 
 
@@ -671,7 +671,7 @@ def test_masks_are_trained_through_all_periods(tmp_path):
     assert list(run.plan.trials) == [NEW_ALONE, WITH_OLD]
     model = run.train(Machine("cpu"))
     assert [trial.validation for trial in trials(run.plan, run.store)] == [
-        run.store.require(stage.fingerprint)["validation"]["v2"]["miou"] for stage in run.plan.trials.values()
+        run.store.require(stage.fingerprint).validation["v2"].miou for stage in run.plan.trials.values()
     ]
     assert "mIoU on validation" in model.card
 
