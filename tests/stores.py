@@ -105,6 +105,7 @@ def write_stage(
     } | changes
     config = parse(Config, json.dumps(stage.config()), "config.json")
     config.write(folder / "config.json")
+    (folder / "model.safetensors").touch()
     result = parse(Result, json.dumps(result), "result.json")
     result.write(folder / "result.json")
     means = {"ce": 0.5} | ({"kept": 0.9, "agreement": 0.8} if "+" in str(stage.method) else {})

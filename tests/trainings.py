@@ -37,7 +37,8 @@ class Trained:
 
     def result(self, period: int) -> dict[str, Any]:
         """What a period's stage found."""
-        return self.store.require(self.stages.periods[period][0].fingerprint)
+        result = self.store.require(self.stages.periods[period][0].fingerprint)
+        return result.model_dump(mode="json", by_alias=True)
 
 
 def train_digits(folder: Path, settings: dict[str, str] = SETTINGS, **changes: object) -> Trained:

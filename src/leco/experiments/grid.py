@@ -189,7 +189,7 @@ def _workers(jobs: int, cards: Sequence[str] = ()) -> ProcessPoolExecutor:
 
 @contextmanager
 def _ending_workers() -> Iterator[None]:
-    """Ask the workers to save and stop when this process is asked to end, of which, unlike Ctrl-C, they know nothing."""
+    """Ask the workers to save and stop when this process is asked to end: unlike Ctrl-C, they do not hear of it."""
     try:
         yield
     except SystemExit:

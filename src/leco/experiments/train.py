@@ -22,6 +22,7 @@ from leco.experiments.bundles import bundle_place, bundle_stage
 from leco.experiments.clock import fit_into
 from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
+from leco.experiments.memory import check_batches
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
 from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
@@ -215,6 +216,7 @@ class Run:
         store.check()
         stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
         check_network(stages, periods)
+        check_batches(stages, periods, device)
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][-1], AUTO if stages.trials else "")
         check_target(target, periods.modality.name, start)

@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.commands import leco as command
 from tests.own_data import paint
+from tests.shapes import BACKBONE, write_project
 
 import leco
 from leco import LecoError, Ontology
-from leco.data.example import ONTOLOGY, draw_shapes
 from leco.evaluation.evaluate import Judge
 from leco.experiments.auto import Score, decide, first_answer, refitted, score_of, share_of_variance, trials
 from leco.experiments.experiment import AUTO_METHOD, experiment
@@ -28,14 +28,9 @@ from leco.experiments.machine import Machine
 from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD, Plan, plan
 from leco.experiments.store import Memory, Store
 from leco.experiments.train import Run, periods_of
+from leco.records import ClassScore, Result, VersionScores
 
-BACKBONE = "test_efficientnet"  # the smallest of timm's models for tests
 TRIALS = [REGRESSION, HEAD_WITH_OLD, NEW_ALONE, WITH_OLD]
-SETTINGS = f"""\
-training:
-  network: {{backbone: {BACKBONE}, weights: weights.safetensors}}
-  batches: {{steps: 4, size: 8, evaluate_every: 2}}
-"""
 
 
 # The choice, given results.
@@ -43,16 +38,20 @@ training:
 
 def result(
     score: float | None, supports: Sequence[int] = (50, 50), *, diverged: str | None = None, **more: Any
-) -> dict[str, Any]:
+) -> Result:
     """The result of a stage whose classes are all equally accurate."""
-    rows = [{"accuracy": score, "support": count} for count in supports]
-    scores = {"v2": {"macc": score, "per_class": rows}}
-    found = {"stage": "", "version": "v2", "metric": "macc", "validation_score": score, "seconds": 1.0, "test": None}
-    found["validation"] = None if score is None else scores
-    return found | ({"diverged": diverged} if diverged else {}) | more
+    return result_of([(score, count) for count in supports], score, diverged=diverged, **more)
 
 
-def decided(results: dict[str, dict[str, Any]]) -> str:
+def result_of(classes: Sequence[tuple[float | None, int]], score: float | None, **more: Any) -> Result:
+    rows = tuple(ClassScore(name=str(n), support=s, accuracy=a, iou=a) for n, (a, s) in enumerate(classes))
+    scores = {"v2": VersionScores(macc=score, miou=score, per_class=rows)}
+    shared: dict[str, Any] = {"stage": "", "version": "v2", "seed": 0, "metric": "macc", "data": "", "ontology": ""}
+    validation = None if score is None else scores
+    return Result(samples=1, validation_score=score, validation=validation, test=None, seconds=1.0, **shared | more)
+
+
+def decided(results: dict[str, Result]) -> str:
     store = Memory()
     for label, found in results.items():
         store.complete(label, found)
@@ -61,8 +60,7 @@ def decided(results: dict[str, dict[str, Any]]) -> str:
 
 
 def test_the_error_of_a_score_follows_from_the_counts_of_each_class():
-    rows = [{"accuracy": 0.5, "support": 2}, {"accuracy": 1.0, "support": 8}, {"accuracy": None, "support": 0}]
-    found = score_of({"version": "v2", "validation_score": 0.75, "validation": {"v2": {"per_class": rows}}})
+    found = score_of(result_of([(0.5, 2), (1.0, 8), (None, 0)], 0.75))
     # Of the first, 1 of 2 and so 2 of 4 with one success and one failure more; of the second, 9 of 10.
     variance = 0.5 * 0.5 / 2 + 0.9 * 0.1 / 8
     assert found.value == 0.75
@@ -133,28 +131,6 @@ def test_if_every_trial_diverged_the_first_problem_is_reported():
 
 
 # Images, and a network that starts from a file of weights.
-
-
-def write_project(folder: Path, *, new: int = 5, history: int = 4, test: int = 3, val: int = 0, **changes: str) -> Path:
-    """Draw shapes, some of v1 and some of v2, and weights for a tiny network."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source = draw_shapes(folder)
-    most = {("v1", "train"): history, ("v2", "train"): new, ("v2", "test"): test}
-    rows = [("image", "label", "version", "split")]
-    for path, label, version, split in source.samples:
-        number = int(Path(path).stem[-2:])
-        if number < most[version, split]:
-            held_out = "val" if version == "v2" and split == "train" and number < val else split
-            rows.append((path, label, version, held_out))
-    with (folder / "labels.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    (folder / "ontology.yaml").write_text(ONTOLOGY)
-    torch.manual_seed(0)
-    save_file(timm.create_model(BACKBONE).state_dict(), folder / "weights.safetensors")
-    (folder / "experiment.yaml").write_text(
-        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\n" + SETTINGS
-    )
-    return folder / "experiment.yaml"
 
 
 def prepared(file: Path, runs: Path, settings: dict[str, str] | None = None, **changes: Any) -> Run:
@@ -269,7 +245,7 @@ def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_
     assert [trial.name for trial in description.trials if trial.chosen] == [chosen]
     for trial in description.trials:
         found = whole.run.store.require(whole.run.plan.trials[trial.name].fingerprint)
-        assert (trial.validation, trial.test) == (found["validation_score"], found["test"]["v2"]["macc"])
+        assert (trial.validation, trial.test) == (found.validation_score, found.test["v2"].macc)
     trial = whole.run.store.folder(whole.run.plan.trials[chosen].fingerprint)
     assert description.calibration
     assert (

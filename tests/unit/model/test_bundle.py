@@ -78,7 +78,7 @@ def test_scores_are_those_of_the_run(trained, new):
     for part in ("validation", "test"):
         scores = getattr(new.metrics, part)
         assert {name: found.macc for name, found in scores.items()} == {
-            name: found.macc for name, found in getattr(result, part).items()
+            name: found["macc"] for name, found in result[part].items()
         }
     assert new.metrics.test["v2"].count == 597
 
