@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.commands import leco
 from tests.stores import make_stages, write_store
 
 from leco.evaluation.evaluate import as_record
 from leco.evaluation.scores import scores
+from leco.io import SUMS, write_sums
 
 RUN = ["run", "digits-leco", "--size", 40, "--method", "ce", "--set", "training.batches.steps=2", "--runs", "runs"]
 
@@ -69,6 +71,20 @@ def test_a_damaged_stage_is_named_with_the_remedy(folder, name):
         f"{path.relative_to(folder)}: is damaged: it changed since it was written; delete its folder" in result.stderr
     )
     assert not (folder / "bundle").exists()
+
+
+def test_weights_of_a_previous_stage_that_are_nan_are_named(folder):
+    """Not: "try a smaller learning rate"."""
+    for stage in sorted(folder.glob("runs/stages/*")):
+        if json.loads((stage / "config.json").read_text())["period"]:
+            shutil.rmtree(stage)
+            continue
+        broken = {name: tensor * float("nan") for name, tensor in load_file(stage / "model.safetensors").items()}
+        save_file(broken, stage / "model.safetensors")
+        write_sums(stage, [path.name for path in stage.iterdir() if path.name != SUMS])
+    result = leco(*RUN, cwd=folder)
+    assert result.returncode == 2
+    assert "holds NaN or infinity; delete its folder to train the stage again" in result.stderr
 
 
 HOSTILE: dict[str, tuple[str, Any]] = {

@@ -21,8 +21,15 @@ _LARGEST_FILE = 32_000_000
 _LARGEST_INPUT = 20_000_000  # numbers of one sample; an image of 2,048 x 2,048 pixels, as training allows, has 13
 
 _Name = Annotated[str, Field(min_length=1, max_length=300)]
+_MOST_LEVELS = 20  # of a configuration
 _Edge = Annotated[int, Field(ge=1, le=4_096)]
 _Statistics = tuple[float, ...]
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested at most so many levels deep."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)
 
 
 class Trial(BaseModel):
@@ -70,6 +77,8 @@ class Description(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
+        if not _is_shallow(self.training, _MOST_LEVELS):
+            raise ValueError("`training` is nested too deeply")
         if math.prod(self.shape) > _LARGEST_INPUT:
             raise ValueError(f"inputs of shape {self.shape} do not fit a model for {self.task}")
         fields = ("shape", "side", "window", "mean", "std")

@@ -284,6 +284,10 @@ HOSTILE = {
         lambda f: (f / "bundle.json").write_text("[" * 100_000),
         "bundle.json:1: not valid JSON: nested too deeply",
     ),
+    "a deeply nested configuration": (
+        lambda f: change(f, training={"x": json.loads("[" * 400 + "]" * 400)}),
+        "`training` is nested too deeply",
+    ),
     "a number without end": (
         lambda f: (f / "bundle.json").write_text('{"format": ' + "9" * 10_000 + "}"),
         "too many digits",
