@@ -8,6 +8,7 @@ from typing import Any
 
 from leco import Ontology
 from leco.data import UNTESTED
+from leco.data.periods import Annotation
 from leco.experiments.stages import Stage
 from leco.methods.method import Method
 from leco.nested import merge
@@ -32,18 +33,19 @@ def make_stages(
     benchmark: str = "cifar-leco-1k",
     periods: int = 2,
     cells: Iterable[tuple[str, str, float]] = (("scratch", "label-new", 0.45), ("finetune", "all-fine", 0.62)),
+    annotation: Annotation = "label-new",
     **training: Any,
 ) -> list[tuple[Stage, float]]:
-    """Stages as `plan` makes them, each with its score: methods with finetune and label-new, and other cells of ce."""
+    """Stages as `plan` makes them, each with its score: methods with finetune and one annotation, other cells of ce."""
     usual = {"batches": {"steps": 40, "evaluate_every": 20}, "network": {"backbone": "wrn-16-1"}}
     settings = Settings.model_validate(merge(usual, training))
-    experiments = [(method, "finetune", "label-new", score) for method, score in methods.items()]
-    experiments += [("ce", strategy, annotation, score) for strategy, annotation, score in cells]
+    experiments = [(method, "finetune", annotation, score) for method, score in methods.items()]
+    experiments += [("ce", strategy, labels, score) for strategy, labels, score in cells]
     found: dict[str, tuple[Stage, float]] = {}
     for seed in seeds:
         material = f"{benchmark} {hashlib.sha256(f'{benchmark} {seed}'.encode()).hexdigest()[:16]}"
         noise = ((seed * 7919) % 13 - 6) / 1_000
-        for method, strategy, annotation, score in experiments:
+        for method, strategy, labels, score in experiments:
             previous: tuple[Stage, ...] = ()
             for period in range(periods):
                 common: dict[str, Any] = {
@@ -55,7 +57,7 @@ def make_stages(
                         "seed": seed,
                     },
                     "strategy": strategy if period else "scratch",
-                    "annotation": annotation if period else "label-new",
+                    "annotation": labels if period else "label-new",
                     **{"head_start": False, "previous": () if strategy == "scratch" else previous},
                 }
                 plain = Stage(method=Method(), training=settings.used_by(Method(), common["strategy"]), **common)

@@ -128,6 +128,7 @@ class Result(_Record):
     validation_score: _Share = None
     validation: Scores | None = None
     test: Scores | None = None
+    labels: dict[str, _Count] = {}  # of each class, that it was trained on
     validation_right: str | None = None  # of each sample: 1, 0 or, if unknown, -
     budget: _Name = ""  # paper, small, other, demo, or empty for own data
     pseudo_labels: dict[str, float] = {}
@@ -137,6 +138,7 @@ class Result(_Record):
     device: _Name = ""
     precision: _Name = ""
     processes: _Count = 1
+    sharded: bool = False  # the network was divided among the processes
     parts: _Count = 1  # of a batch, if memory did not suffice for the whole
     threads: _Count = 1
     packages: dict[str, _Name] = {}

@@ -40,7 +40,8 @@ class NetworkSettings(Part):
 
     embed: bool = False
     """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored. Of
-    `NAME+mlp`, the hidden layer is trained, too."""
+    `NAME+mlp`, the hidden layer is trained, too. With `frozen_layers`, only these are kept, and the layers above are
+    trained on what they return for each image."""
 
     frozen_norm: bool = False
     """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
@@ -61,6 +62,14 @@ class NetworkSettings(Part):
     """Keep only the inputs of the backbone's blocks, and compute the rest again for the backward pass (activation
     checkpointing): the same results with a fraction of the memory, for another forward pass."""
 
+    shard: bool = False
+    """Divide the weights, their gradients and averages, and the optimiser's state among the processes of `torchrun`
+    (FSDP2), for backbones that are too large for one GPU. Otherwise each process has all of them (DDP)."""
+
+    compile: bool = False
+    """Compile forward and backward passes of training with `torch.compile`: faster steps, equal up to rounding, after a
+    start-up of up to a minute or more for each stage. Needs a C++ compiler on CPUs and Triton on GPUs."""
+
     @model_validator(mode="after")
     def _words_or_file(self) -> Self:
         if self.weights not in WEIGHTS and not self.weights.endswith(WEIGHT_SUFFIXES):
@@ -72,13 +81,19 @@ class NetworkSettings(Part):
     def _embeds_with_given_weights(self) -> Self:
         if self.embed and self.weights == "random":
             raise ValueError("embed: needs pretrained weights; set weights to pretrained, download or a file")
+        if self.embed and self.frozen_layers and "+" in self.backbone:
+            raise ValueError(
+                f"frozen_layers: {self.frozen_layers:g} would train layers below the top of {self.backbone}; name the "
+                "backbone alone, or set it to 0"
+            )
         if self.embed and self.lora:
             raise ValueError(f"lora: {self.lora} would train the backbone, which `embed` keeps as it is; set it to 0")
         return self
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Weights to start from, if the network starts from a previous one."""
-        return () if strategy == "scratch" or self.embed else ("weights",)
+        """Weights to start from, if the network starts from a previous one; ways to train a backbone that is frozen."""
+        names = [] if strategy == "scratch" or self.embed else ["weights"]
+        return (*names, "recompute", "shard") if strategy == "freeze" or self.embed else tuple(names)
 
 
 class OptimiserSettings(Part):

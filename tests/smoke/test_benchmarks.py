@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pickle
 import tarfile
 from dataclasses import replace
@@ -12,11 +13,13 @@ import pytest
 import torch
 from PIL import Image
 
+import leco
 from leco import LecoError
 from leco.data.batches import Steps, loader
 from leco.data.benchmarks import BENCHMARKS, Benchmark, cifar, load, mapillary, recipe
 from leco.data.benchmarks.cifar import unpack
 from leco.data.images import letterbox
+from leco.data.masks import count_masks
 from leco.data.periods import Part, annotate
 from leco.data.rng import Draws
 from leco.data.samples import InMemory, Samples
@@ -227,10 +230,26 @@ def test_mapillary_reads_the_official_tree_and_infers_its_transition(vistas_root
     assert benchmark.ontology.translate(["lane", "cone", "vehicle"], "v2.0", "v1.2") == ["road", "void", "car"]
     assert benchmark.evaluated == ("road", "lane", "vehicle", "cone", "void")
     assert benchmark.ontology["v2.0"].ignored == ("truck",)  # merged: its pixels say nothing
-    assert (vistas_root / "mapillary-vistas" / "leco-ontology-20.json").is_file()
-    assert vistas(vistas_root).ontology.fingerprint == benchmark.ontology.fingerprint  # from the kept file
     split = benchmark.split(0)
     assert [(len(p.train), len(p.validation)) for p in split.periods] == [(10, 0), (10, 0)]
+
+
+def test_the_transition_of_mapillary_is_kept_for_equal_masks_and_classes(vistas_root, monkeypatch):
+    folder, inferred = vistas_root / "mapillary-vistas", []
+    monkeypatch.setattr(mapillary, "count_masks", lambda *given: inferred.append(1) or count_masks(*given))
+    first = vistas(vistas_root).ontology
+    for mask in sorted((folder / "training" / "v2.0" / "labels").iterdir())[:3]:
+        os.utime(mask, ns=(1, 1))  # the same content at another time
+    assert vistas(vistas_root).ontology.fingerprint == first.fingerprint
+    assert len(inferred) == 1
+    Image.new("L", (40, 30), 1).save(folder / "training" / "v2.0" / "labels" / "05.png")
+    vistas(vistas_root)
+    assert len(inferred) == 2
+    config = json.loads((folder / "config_v2.0.json").read_text())
+    config["labels"][0]["name"] = "highway"
+    (folder / "config_v2.0.json").write_text(json.dumps(config))
+    assert "highway" in vistas(vistas_root).ontology["v2.0"].classes
+    assert len(inferred) == 3
 
 
 def test_mapillary_batches_hold_both_versions(vistas_root):
@@ -245,13 +264,6 @@ def test_mapillary_batches_hold_both_versions(vistas_root):
 
 def test_wrong_mapillary_trees_are_named(vistas_root):
     folder = vistas_root / "mapillary-vistas"
-    vistas(vistas_root)
-    config = json.loads((folder / "config_v2.0.json").read_text())
-    config["labels"][0]["name"] = "highway"
-    (folder / "config_v2.0.json").write_text(json.dumps(config))
-    with pytest.raises(LecoError, match="was inferred for other classes than those in the configs"):
-        vistas(vistas_root)
-    (folder / "leco-ontology-20.json").unlink()
     Image.new("L", (10, 10)).save(folder / "training" / "v2.0" / "labels" / "05.png")
     with pytest.raises(LecoError, match=r"05\.png: is 10x10, but .* is 40x30"):
         vistas(vistas_root)
@@ -406,3 +418,21 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
     (tmp_path / "bad.tar").write_bytes(b"not a tar")
     with pytest.raises(LecoError, match="cannot be unpacked"):
         unpack(tmp_path / "bad.tar", inside)
+
+
+def test_samples_of_no_period_have_no_labels_and_are_unlabelled_history():
+    data = leco.benchmark("digits-leco", size=100)
+    periods = data.periods(seed=0)
+    annotated = periods.annotated(1, "with-unlabelled")
+    others = annotated.history[-1].indices
+    assert len(others) == len(periods.pool) - 2 * 125
+    assert all((column.read(others) == -1).all() for column in periods.pool.labels.values())
+    mine = torch.cat([part.indices for part in (annotated.newest, *annotated.history[:-1], annotated.validation)])
+    assert (periods.pool.labels["v2"].read(mine) >= 0).all()
+    assert (data.benchmark.pool.labels["v2"].read(others) >= 0).all()  # the benchmark knows them, training does not
+    evidence = periods.until(1).evidence()
+    batch = Steps(periods.pool, annotated, evidence, batch_size=64, seed=0, steps=1)[0].history
+    hidden = torch.isin(batch.ids, others)
+    assert hidden.any()
+    assert (evidence.gather(batch.rows[hidden]) == 0).all()
+    assert (evidence.gather(batch.rows[~hidden]) == -torch.inf).any(dim=1).all()

@@ -15,6 +15,7 @@ from tests.commands import assert_refused, leco
 from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
+from leco.experiments.stages import Stage
 
 grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.batches.steps=8", "--jobs", 2)
 
@@ -33,8 +34,8 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     more = grid(
         "--methods", "ce,lpl+st-hard,lpl", "--annotations", "label-new,all-fine", "--seeds", "0", "--runs", runs
     )
-    assert "3 done, 2 to train" in more.stdout
-    assert len(stages(runs)) == 8
+    assert "3 done, 3 to train" in more.stdout  # lpl, and all-fine with ce and lpl
+    assert len(stages(runs)) == 9
     again = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
     assert "0 to train" in again.stdout
 
@@ -45,6 +46,14 @@ def test_a_head_start_makes_other_stages_except_for_the_first_period(tmp_path):
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
     assert "2 distinct, 2 done" in leco(*call, *settings, cwd=tmp_path).stdout
     assert "2 distinct, 1 done" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
+
+
+def test_the_backbone_is_an_option(tmp_path):
+    call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
+    assert leco(*call, "--backbone", "wrn-10-1", cwd=tmp_path).returncode == 0
+    twice = leco(*call, "--backbone", "wrn-10-1", "--set", "training.network.backbone=mlp", cwd=tmp_path)
+    assert "--set training.network.backbone: is given 2 times" in twice.stderr
+    assert "'wrn-10' is not a backbone" in leco(*call, "--backbone", "wrn-10", cwd=tmp_path).stderr
 
 
 def test_a_failure_stops_only_what_needs_it(tmp_path):
@@ -267,6 +276,11 @@ def test_by_default_there_is_one_training_a_gpu_and_one_a_core_without(monkeypat
         with pytest.raises(RuntimeError, match="enough"):
             list(grid_module.run_locally(graph, Path(), "nowhere", jobs, device))
     assert started == [(2, ["0", "2"]), (grid_module.cores(), []), (5, ["0", "2"])]
+    monkeypatch.setattr(Stage, "on_features", True)  # heads are small
+    monkeypatch.setattr(grid_module, "prepare", lambda *_: None)
+    with pytest.raises(RuntimeError, match="enough"):
+        list(grid_module.run_locally(graph, Path(), "nowhere"))
+    assert started[3:] == [(8, ["0", "2"])]
 
 
 def test_workers_that_read_ahead_reach_the_machine_of_a_stage(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """`leco report`, `leco runs` and `leco paper`: results of stored runs, and of the paper."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -14,6 +15,8 @@ from leco.settings import DEFAULT_BUDGET, Budget
 from leco.text import age, plural, size
 
 if TYPE_CHECKING:
+    from leco.reports.analyses import Analysis
+    from leco.reports.sections import Section
     from leco.reports.stored import Line
 
 _WRITERS = {  # imported when they are used
@@ -28,7 +31,29 @@ _Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if some sta
 _Address = Annotated[str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs.")]
 
 
-def report(
+class _FirstByDefault(TyperGroup):
+    """`leco runs RUNS` means `leco runs list RUNS`, with the first verb of the group."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the verb if it is left out."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The verbs in the order in which they were declared."""
+        return list(self.commands)
+
+
+report = typer.Typer(
+    cls=_FirstByDefault,
+    help="Write a report on stored runs: leco report [RUNS]; or print one of its analyses: leco report costs [RUNS].",
+    rich_markup_mode=None,
+)
+
+
+@report.command("write")
+def write_report(
     runs: _Address = "runs",
     output: Annotated[
         Path, typer.Option("-o", "--output", help=f"File to write; its suffix is one of {', '.join(_WRITERS)}.")
@@ -60,18 +85,60 @@ def report(
         raise LecoError(f"{runs}: {plural(len(made.problems), 'problem')}, listed above")
 
 
-class _ListsByDefault(TyperGroup):
-    """`leco runs RUNS` means `leco runs list RUNS`."""
+@report.command("costs")
+def print_costs(
+    runs: _Address = "runs",
+    relabel: Annotated[
+        float, typer.Option(min=0, help="Cost of relabelling an old sample; labelling a new one costs 1.")
+    ] = 1.0,
+) -> None:
+    """Print accuracy against the cost of annotation: new samples, old ones, mixtures, all, by sizes."""
+    from leco.reports.analyses import costs, families
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the verb if it is left out."""
-        if not args or (args[0] not in self.commands and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+    if not math.isfinite(relabel):
+        raise LecoError(f"--relabel {relabel}: must be a finite number, such as 0.5")
+    _print_analyses([costs(family, relabel) for family in families(_sections(runs))], "two annotation strategies")
+
+
+@report.command("gaps")
+def print_gaps(runs: _Address = "runs") -> None:
+    """Print the share of the gap between ce and all-fine that each method closes, by sizes."""
+    from leco.reports.analyses import families, gaps
+
+    _print_analyses([gaps(family) for family in families(_sections(runs))], "`ce` with label-new and all-fine")
+
+
+@report.command("classes")
+def print_classes(runs: _Address = "runs") -> None:
+    """Print the scores of each class, and of rare and frequent classes, with the main methods."""
+    from leco.reports.analyses import classes
+
+    _print_analyses([made for section in _sections(runs) for made in classes(section)], "a stage with test scores")
+
+
+def _sections(runs: str) -> "list[Section]":
+    from leco.experiments.remote import at_hand
+    from leco.reports.report import reported
+    from leco.reports.sections import sections
+    from leco.reports.stored import read_store
+
+    return sections(reported(read_store(at_hand(runs))))
+
+
+def _print_analyses(found: "list[Analysis | None]", needs: str) -> None:
+    made = [analysis for analysis in found if analysis is not None]
+    if not made:
+        raise LecoError(f"nothing to compare: the newest period needs {needs}; train them with `leco grid`")
+    for analysis in made:
+        typer.echo(analysis.title)
+        headings = [*analysis.labels, *analysis.columns]
+        right = tuple(range(len(analysis.labels), len(headings)))
+        print_table(headings, [list(row) for row in analysis.rows], right=right)
+        typer.echo(f"{analysis.caption}\n")
 
 
 app = typer.Typer(
-    cls=_ListsByDefault,
+    cls=_FirstByDefault,
     help="List stored runs, or remove some: leco runs [RUNS], leco runs prune [RUNS].",
     rich_markup_mode=None,
 )

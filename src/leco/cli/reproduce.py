@@ -32,7 +32,9 @@ def reproduce(
         str | None,
         typer.Option(help="Such as 0-4, the default; 0 alone on Mapillary, as in the paper.", show_default=False),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="paper (default), small, or features (CIFAR).", show_default=False)
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of each benchmark's own.")] = None,
     settings: Changes = None,
     engine: Engine = "local",
@@ -72,7 +74,7 @@ def reproduce(
     if dry_run:
         from leco.experiments.cost import costs
 
-        _print_costs(costs(graph, missing, data, device), device)
+        _print_costs(costs(graph, missing, data, device, workers), device)
     elif missing:
         train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
 
@@ -115,7 +117,10 @@ def _print_costs(found: "list[Cost]", device: str) -> None:
         "from a few measured steps"
     )
     stored, running = sum(cost.stored for cost in found), max(cost.running for cost in found)
-    typer.echo(f"disk: {_bytes(stored)} of weights, and up to {_bytes(running)} of checkpoints for each running stage")
+    copies = max(cost.copies for cost in found)  # of one data set, which the benchmarks share
+    shrunken = f", {_bytes(copies)} of shrunken images" if copies else ""
+    typer.echo(f"disk: {_bytes(stored)} of weights{shrunken}, and up to ", nl=False)
+    typer.echo(f"{_bytes(running)} of checkpoints for each running stage")
     where = "GPU memory" if used == "cuda" else "memory"
     typer.echo(f"{where}: {_bytes(max(cost.memory for cost in found))} for the measured steps")
 

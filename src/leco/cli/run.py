@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from leco.records import Result
 
 
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Short for --set training.network.backbone=…; with --budget features, such as resnet18+mlp.",
+        show_default=False,
+    ),
+]
+
+
 def run(
     source: Annotated[
         str,
@@ -34,7 +43,11 @@ def run(
         str | None, typer.Option(help="finetune (default), freeze, scratch, random or lp-ft.", show_default=False)
     ] = None,
     annotation: Annotated[
-        str | None, typer.Option(help="label-new (default), relabel-old or all-fine.", show_default=False)
+        str | None,
+        typer.Option(
+            help="label-new (default), relabel-25, relabel-50, relabel-75, relabel-old, all-fine or with-unlabelled.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="0 by default.", show_default=False)] = None,
     time: Annotated[
@@ -51,6 +64,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    backbone: Backbone = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[
         str | None,
@@ -76,7 +90,7 @@ def run(
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
     ] = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead; 0: threads.")] = 0,
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:
@@ -100,7 +114,7 @@ def run(
     }
     for name in log or ():
         LOGGERS[name]  # raises if it is unknown
-    wanted = experiment(source, changes, pairs(settings or []))
+    wanted = experiment(source, changes, pairs(settings or [], backbone))
     store = Store(local_path(runs_folder))
     dataset = wanted.dataset(data)
     ready = Run.prepare(wanted, dataset, store, start=wanted.start, target=bundle, device=device)
@@ -123,8 +137,9 @@ def run(
         typer.echo(f"bundle: {ready.target}")
 
 
-def pairs(settings: list[str]) -> dict[str, str]:
-    """Parse KEY=VALUE texts."""
+def pairs(settings: list[str], backbone: str | None = None) -> dict[str, str]:
+    """Parse KEY=VALUE texts, and add the backbone, if one is named."""
+    settings = settings if backbone is None else [*settings, f"training.network.backbone={backbone}"]
     found = [setting.partition("=") for setting in settings]
     for key, equals, value in found:
         if not (key and equals and value):

@@ -64,10 +64,11 @@ class SplitAssignment:
 
     split: Split
     test: Tensor
+    others: Tensor  # samples of no period, without labels
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
         """Apply the strategy."""
-        return annotate(self.split, period, annotation)
+        return annotate(self.split, period, annotation, self.others)
 
     def tested(self, period: int) -> Tensor:
         """All test samples."""

@@ -100,12 +100,12 @@ def _with_backbone(heads: dict[str, Tensor], description: Description, result: R
             "install them, or delete the stage to train it again"
         )
     backbone = build_backbone(trunk_of(description.model), description.shape, found).state_dict()
-    stacked = bool(top_of(description.model))
+    stacked, divided = bool(top_of(description.model)), bool(network.get("frozen_layers"))
     hidden = any(name.startswith("backbone.") for name in heads)
     whole = {f"backbone.{'trunk.' * stacked}{name}": tensor for name, tensor in backbone.items()}
     for name, tensor in heads.items():
         takes_features = name.endswith(".weight") and (name.startswith("backbone.") or not hidden)
-        place = name.replace("backbone.", "backbone.top.", 1) if name.startswith("backbone.") else name
+        place = name if divided else name.replace("backbone.", "backbone.top.", 1)
         whole[place] = tensor * result.feature_scale if takes_features else tensor
     return whole
 

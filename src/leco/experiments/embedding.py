@@ -8,22 +8,19 @@ continues, and memory does not grow with the number of images.
 import hashlib
 import json
 import time
-import warnings
-from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
-from leco.data.batches import without_traceback
+from leco.data.ahead import read_ahead, read_in_processes
 from leco.data.file_digests import digest, file_digests, stamp
 from leco.data.rng import Draws
 from leco.data.samples import Column, Files, InMemory, Samples
@@ -45,7 +42,6 @@ from leco.text import duration
 BATCH = 64
 _MEASURED = 2_000  # features, for their mean length
 _HELD = 2**28  # numbers, a gigabyte
-_THREADS = 4  # that decode ahead of the network
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +89,7 @@ class Embedder:
 class Embedded:
     """A column of features, read from memory-mapped files; zeros for samples that were not embedded."""
 
+    in_memory: ClassVar[bool] = True  # as far as time is concerned
     folder: Path
     shards: Shards
     rows: Tensor  # (samples,) row of each sample in the shards, or -1
@@ -264,38 +261,14 @@ class _Work:
             write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
 
 
-class _Blocks(Dataset[Tensor]):
-    def __init__(self, column: Column, blocks: Sequence[Tensor]) -> None:
-        self.column, self.blocks = column, blocks
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, number: int) -> Tensor:
-        return self.column.read(self.blocks[number])
-
-
 def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
     """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
     if isinstance(column, InMemory):
-        yield from (column.read(ids) for ids in blocks)
-        return
-    if workers:
-        yield from without_traceback(DataLoader(_Blocks(column, blocks), batch_size=None, num_workers=workers))
-        return
-    # Warning filters are global to the process: restore here what the decoding threads change.
-    with warnings.catch_warnings(), ThreadPoolExecutor(_THREADS) as pool:
-        warnings.simplefilter("ignore")
-        ahead: deque[Future[Tensor]] = deque()
-        try:
-            for ids in blocks:
-                ahead.append(pool.submit(column.read, ids))
-                if len(ahead) > _THREADS:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        yield from map(column.read, blocks)
+    elif workers:
+        yield from read_in_processes(column.read, blocks, workers)
+    else:
+        yield from read_ahead(column.read, blocks)
 
 
 def _short(text: str) -> str:

@@ -107,12 +107,13 @@ class Store(AnyStore):
         self.features = runs / "features"  # shared by all stages: `experiments.embedding`
         self.files = self.features / "files"  # digests of files: `data.file_digests`
         self.aside = runs / "aside"  # what was found in the places of stages, and is none
+        self.copies = runs / "copies"  # of large images, shared by all stages: `experiments.shrinking`
         self.auto = runs / "auto"  # numbers of steps that fit into a time: `experiments.clock`
 
     def check(self) -> None:
         """Refuse a folder of runs that stages cannot be written to."""
-        shared = (self.ontologies, self.features, self.aside, self.auto)
-        for folder in (self.stages.parent, self.stages, self.partial, *shared):
+        names = ("stages", "partial", "ontologies", "features", "copies", "aside", "auto")
+        for folder in (self.stages.parent, *(getattr(self, name) for name in names)):
             if os.path.lexists(folder) and not folder.is_dir():
                 raise LecoError(f"{folder}: is not a folder; choose another folder for runs")
 

@@ -85,7 +85,7 @@ def train(
         method: `auto`, the default for own data, or a method; `lpl+st-hard/cond` is the default for benchmarks.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch`, `random` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
-        annotation: `label-new`, or, for benchmarks, `relabel-old` or `all-fine`.
+        annotation: `label-new`, or, for benchmarks, another annotation strategy, such as `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
         time: For `auto`: a duration of the whole training, such as `30m`, for which the number of steps is chosen.
         budget: `paper`, `small` for two CPU cores, or `features` on a frozen backbone; for benchmarks.
@@ -103,7 +103,7 @@ def train(
         finish: Settings of changes to the trained network.
         store: Folder for all trained stages.
         device: `auto`, the accelerator if there is one, or `cpu`, `cuda`, `cuda:1`, `mps` and others that torch knows.
-        workers: Processes that read files ahead.
+        workers: Processes that read files ahead; 0 for threads.
         log: Registered loggers, such as `csv` and `tensorboard`, in addition to the store's own metrics.
         progress: Show progress on the terminal or in the notebook.
 

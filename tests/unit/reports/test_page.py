@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 
 from tests.stores import CLASSES, make_stages, write_store
 
-from leco.reports.details import ClassScore
+from leco.reports.details import ClassScore, group_by_frequency, group_means
 from leco.reports.formats import to_markdown
-from leco.reports.page import group_by_support, to_html
+from leco.reports.page import to_html
 from leco.reports.report import make_report
 from leco.reports.stored import read_store
 
@@ -85,4 +85,11 @@ def test_an_empty_store_gives_an_empty_page(tmp_path):
 
 def test_equally_frequent_classes_are_in_one_group():
     classes = [ClassScore(str(i), support, i / 10) for i, support in enumerate([1, 2, 2, 2, 2, 2, 2, 2, 9, 10])]
-    assert [name for name, _ in group_by_support(classes)] == ["1 to 2", "9 to 10"]
+    assert list(group_by_frequency(classes)) == ["1 to 2", "9 to 10"]
+
+
+def test_classes_are_grouped_by_labels_where_these_are_known():
+    classes = [ClassScore("a", 50, 0.5, 3), ClassScore("b", 50, 0.6, 0), ClassScore("c", 50, 0.8, 3)]
+    groups = group_by_frequency(classes)
+    assert groups == {"0": ["b"], "3": ["a", "c"]}
+    assert group_means(groups, classes) == [("0", 0.6), ("3", (0.5 + 0.8) / 2)]
