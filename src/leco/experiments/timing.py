@@ -156,7 +156,7 @@ def _seconds_of_step(
     plain: dict[str, Any] = {
         "transfer": {"head_steps": 0},
         "network": {"compile": False},
-    }  # compiling would take longer
+    }  # compiling would take longer than measuring
     part = replace(stage, training=stage.training.change(batches=batches, **plain))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0
