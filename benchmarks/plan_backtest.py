@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from leco.data.periods import Part, seeded
+from leco.data.samples import Samples
 from leco.dataset import Periods
 from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine
@@ -77,7 +78,7 @@ def view(options: argparse.Namespace, size: int, seed: int) -> dict[str, Any]:
     wanted = experiment(name, {"size": size, "seed": seed}, {})
     periods = periods_of(wanted, options.data)
     prepared = prepared_with(options, wanted, periods)
-    truth = Truth.of(periods, prepared)
+    truth = Truth.of(periods, prepared, wanted.dataset(options.data).benchmark.pool)
     cases, rules = [], []
     for budget in (share * size for share in BUDGETS):
         for cost in RELABEL_COSTS:
@@ -143,8 +144,8 @@ class Truth:
         self.trained: dict[str, float] = json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     @classmethod
-    def of(cls, periods: Periods, prepared: Prepared) -> "Truth":
-        """Read the data of a benchmark."""
+    def of(cls, periods: Periods, prepared: Prepared, pool: Samples) -> "Truth":
+        """Read the data of a benchmark, whose pool has the labels of samples that belong to no period, too."""
         context, newest = prepared.context, periods.versions[-1]
         everything = torch.arange(len(periods.pool))
         kept = torch.ones(len(everything), dtype=torch.bool)
@@ -155,13 +156,17 @@ class Truth:
         reserve = everything[kept]
         reserve = reserve[torch.randperm(len(reserve), generator=seeded(context.seed + 77))][:6_000]
         known = context.known
-        rows = context.reader.read(periods.pool, Part(newest, torch.cat([reserve, known.samples(HISTORY)])))
+        labelled, tested = (
+            replace(context.reader, periods=replace(periods, pool=samples), embedded=None)
+            for samples in (pool, periods.test)
+        )
+        rows = labelled.read(Part(newest, torch.cat([reserve, known.samples(HISTORY)])))
         fine = known.part == NEWEST
         features = torch.cat([known.features[fine], context.projection(rows.features)])
         samples = torch.cat([known.sample[fine], rows.sample])
         labels = torch.cat([known.labels[fine], rows.labels])
         everything_known = Known(known.evidence, features, samples, labels, torch.full_like(samples, NEWEST))
-        test = context.reader.read(periods.test, Part(newest, torch.arange(len(periods.test))))
+        test = tested.read(Part(newest, torch.arange(len(periods.test))))
         seen = test.labels != UNLABELLED  # a mask may have no label at all
         classes = test.labels[seen] - known.evidence.offsets[newest]
         return cls(prepared, everything_known, reserve, (context.projection(test.features[seen]), classes))

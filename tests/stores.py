@@ -8,10 +8,11 @@ from typing import Any
 
 from leco import Ontology
 from leco.data import UNTESTED
+from leco.data.periods import Annotation
 from leco.experiments.stages import Stage
-from leco.experiments.summary import summarise
 from leco.methods.method import Method
 from leco.nested import merge
+from leco.records import Config, Result, parse
 from leco.settings import Settings
 
 CLASSES = {"v1": ["a|b", "other"], "v2": ["<script>alert(1)</script>", "x&y", "$c$", "d_e"]}
@@ -32,18 +33,19 @@ def make_stages(
     benchmark: str = "cifar-leco-1k",
     periods: int = 2,
     cells: Iterable[tuple[str, str, float]] = (("scratch", "label-new", 0.45), ("finetune", "all-fine", 0.62)),
+    annotation: Annotation = "label-new",
     **training: Any,
 ) -> list[tuple[Stage, float]]:
-    """Stages as `plan` makes them, each with its score: methods with finetune and label-new, and other cells of ce."""
+    """Stages as `plan` makes them, each with its score: methods with finetune and one annotation, other cells of ce."""
     usual = {"batches": {"steps": 40, "evaluate_every": 20}, "network": {"backbone": "wrn-16-1"}}
     settings = Settings.model_validate(merge(usual, training))
-    experiments = [(method, "finetune", "label-new", score) for method, score in methods.items()]
-    experiments += [("ce", strategy, annotation, score) for strategy, annotation, score in cells]
+    experiments = [(method, "finetune", annotation, score) for method, score in methods.items()]
+    experiments += [("ce", strategy, labels, score) for strategy, labels, score in cells]
     found: dict[str, tuple[Stage, float]] = {}
     for seed in seeds:
         material = f"{benchmark} {hashlib.sha256(f'{benchmark} {seed}'.encode()).hexdigest()[:16]}"
         noise = ((seed * 7919) % 13 - 6) / 1_000
-        for method, strategy, annotation, score in experiments:
+        for method, strategy, labels, score in experiments:
             previous: tuple[Stage, ...] = ()
             for period in range(periods):
                 common: dict[str, Any] = {
@@ -55,7 +57,7 @@ def make_stages(
                         "seed": seed,
                     },
                     "strategy": strategy if period else "scratch",
-                    "annotation": annotation if period else "label-new",
+                    "annotation": labels if period else "label-new",
                     **{"head_start": False, "previous": () if strategy == "scratch" else previous},
                 }
                 plain = Stage(method=Method(), training=settings.used_by(Method(), common["strategy"]), **common)
@@ -103,12 +105,15 @@ def write_stage(
         **{"images_per_second": 100.0, "device": "cpu", "processes": 1, "threads": 1, "notes": []},
         "packages": {"leco": "0.1.0", "torch": "2.6.0"},
     } | changes
-    (folder / "config.json").write_text(json.dumps(stage.config(), indent=1))
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
+    config = parse(Config, json.dumps(stage.config()), "config.json")
+    config.write(folder / "config.json")
+    (folder / "model.safetensors").touch()
+    result = parse(Result, json.dumps(result), "result.json")
+    result.write(folder / "result.json")
     means = {"ce": 0.5} | ({"kept": 0.9, "agreement": 0.8} if "+" in str(stage.method) else {})
     lines = [{"step": step, "score": score * step / 40, "learning_rate": 0.1, "means": means} for step in (20, 40)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "summary.json").write_text(json.dumps(summarise(stage.config(), result)))
+    result.summary(config).write(folder / "summary.json")
     return folder
 
 

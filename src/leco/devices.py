@@ -1,9 +1,11 @@
 """The device, precision and processes of a run, through Lightning Fabric."""
 
 import ctypes
+import importlib.util
 import inspect
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -238,6 +240,16 @@ def place(network: nn.Module, device: torch.device) -> nn.Module:
     memory = torch.contiguous_format if device.type == "mps" else torch.channels_last
     placed: nn.Module = network.to(device=device, memory_format=memory)  # type: ignore[call-overload]
     return placed
+
+
+def compiled(network: nn.Module, device: torch.device) -> Callable[..., Any]:
+    """Return the network, compiled at its first passes; refuse if what compiles it is missing."""
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise LecoError("training.network.compile: needs a C++ compiler; install g++ or clang, or set it to false")
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        raise LecoError("training.network.compile: needs Triton; pip install triton, or set it to false")
+    function: Callable[..., Any] = torch.compile(network)
+    return function
 
 
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:

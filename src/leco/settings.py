@@ -40,7 +40,8 @@ class NetworkSettings(Part):
 
     embed: bool = False
     """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored. Of
-    `NAME+mlp`, the hidden layer is trained, too."""
+    `NAME+mlp`, the hidden layer is trained, too. With `frozen_layers`, only these are kept, and the layers above are
+    trained on what they return for each image."""
 
     frozen_norm: bool = False
     """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
@@ -65,6 +66,10 @@ class NetworkSettings(Part):
     """Divide the weights, their gradients and averages, and the optimiser's state among the processes of `torchrun`
     (FSDP2), for backbones that are too large for one GPU. Otherwise each process has all of them (DDP)."""
 
+    compile: bool = False
+    """Compile forward and backward passes of training with `torch.compile`: faster steps, equal up to rounding, after a
+    start-up of up to a minute or more for each stage. Needs a C++ compiler on CPUs and Triton on GPUs."""
+
     @model_validator(mode="after")
     def _words_or_file(self) -> Self:
         if self.weights not in WEIGHTS and not self.weights.endswith(WEIGHT_SUFFIXES):
@@ -76,6 +81,11 @@ class NetworkSettings(Part):
     def _embeds_with_given_weights(self) -> Self:
         if self.embed and self.weights == "random":
             raise ValueError("embed: needs pretrained weights; set weights to pretrained, download or a file")
+        if self.embed and self.frozen_layers and "+" in self.backbone:
+            raise ValueError(
+                f"frozen_layers: {self.frozen_layers:g} would train layers below the top of {self.backbone}; name the "
+                "backbone alone, or set it to 0"
+            )
         if self.embed and self.lora:
             raise ValueError(f"lora: {self.lora} would train the backbone, which `embed` keeps as it is; set it to 0")
         return self

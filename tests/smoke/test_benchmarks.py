@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+import leco
 from leco import LecoError
 from leco.data.batches import Steps, loader
 from leco.data.benchmarks import BENCHMARKS, Benchmark, cifar, load, mapillary, recipe
@@ -417,3 +418,21 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
     (tmp_path / "bad.tar").write_bytes(b"not a tar")
     with pytest.raises(LecoError, match="cannot be unpacked"):
         unpack(tmp_path / "bad.tar", inside)
+
+
+def test_samples_of_no_period_have_no_labels_and_are_unlabelled_history():
+    data = leco.benchmark("digits-leco", size=100)
+    periods = data.periods(seed=0)
+    annotated = periods.annotated(1, "with-unlabelled")
+    others = annotated.history[-1].indices
+    assert len(others) == len(periods.pool) - 2 * 125
+    assert all((column.read(others) == -1).all() for column in periods.pool.labels.values())
+    mine = torch.cat([part.indices for part in (annotated.newest, *annotated.history[:-1], annotated.validation)])
+    assert (periods.pool.labels["v2"].read(mine) >= 0).all()
+    assert (data.benchmark.pool.labels["v2"].read(others) >= 0).all()  # the benchmark knows them, training does not
+    evidence = periods.until(1).evidence()
+    batch = Steps(periods.pool, annotated, evidence, batch_size=64, seed=0, steps=1)[0].history
+    hidden = torch.isin(batch.ids, others)
+    assert hidden.any()
+    assert (evidence.gather(batch.rows[hidden]) == 0).all()
+    assert (evidence.gather(batch.rows[~hidden]) == -torch.inf).any(dim=1).all()

@@ -7,13 +7,13 @@ import sys
 from typing import get_args
 
 import pytest
-import torch
 from tests.commands import assert_refused, leco
 from tests.stores import make_stages, write_store
+from tests.trainings import some_checkpoint
 
 from leco.experiments.experiment import Experiment
 from leco.settings import Budget
-from leco.training.checkpoint import Checkpoint, write_checkpoint
+from leco.training.checkpoint import write_checkpoint
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def stop_a_stage(runs, name="0000000000000001", step=7):
     partial.mkdir(parents=True)
     (partial / "config.json").write_text(json.dumps(stage.config()))
     partial.with_name(f"{partial.name}.lock").touch()
-    write_checkpoint(partial, Checkpoint(step, {"weight": torch.zeros(3)}, {}))
+    write_checkpoint(partial, some_checkpoint(step))
     return partial
 
 
@@ -46,6 +46,20 @@ def test_a_broken_folder_is_named_and_the_report_is_written(folder):
     assert result.returncode == 0
     assert "left out: " in result.stderr
     assert "broken" in (folder / "report.md").read_text()
+
+
+def test_analyses_are_verbs_of_the_report(folder):
+    gaps = leco("report", "gaps", "runs", cwd=folder)
+    assert gaps.returncode == 0, gaps.stderr
+    assert "How the gap closes: cifar-leco-1k" in gaps.stdout
+    assert "lpl+st-hard/cond" in gaps.stdout
+    costs = leco("report", "costs", "--relabel", "0.5", cwd=folder)  # the folder `runs` is the default
+    assert costs.returncode == 0, costs.stderr
+    assert "relabelling 0.5" in costs.stdout
+    assert "x&y" in leco("report", "classes", "runs", cwd=folder).stdout
+    (folder / "other").mkdir()
+    write_store(folder / "other", make_stages([0], {"ce": 0.5}, cells=()))
+    assert_refused(["report", "gaps", "other"], "needs `ce` with label-new and all-fine", folder)
 
 
 def test_neither_lists_nor_reports_import_torch(folder):
@@ -129,6 +143,6 @@ def test_the_help_names_the_defaults_of_the_code(tmp_path):
     text = " ".join(leco("runs", "prune", "--help", cwd=tmp_path).stdout.split())
     assert f"[default: ({Experiment.model_fields['budget'].default})]" in text
     assert f"to keep: {' or '.join(get_args(Budget))}." in text
-    text = " ".join(leco("report", "--help", cwd=tmp_path).stdout.split())
+    text = " ".join(leco("report", "write", "--help", cwd=tmp_path).stdout.split())
     assert "one of .html, .md, .tex, .csv." in text
     assert "[default: report.html]" in text

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import timm
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tests.stores import make_stages, write_store
 
 import leco
+from leco import LecoError
 from leco.data.benchmarks import cifar, load, recipe
 from leco.data.benchmarks.cifar_4tp import KINGDOMS
+from leco.data.shards import Shards
 from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.grid import Graph, shared_periods
 from leco.experiments.machine import Machine
 from leco.experiments.run import run_stage
-from leco.experiments.shards import Shards
 from leco.experiments.store import Store
 from leco.reports.formats import to_markdown
 from leco.reports.report import make_report
@@ -34,6 +35,8 @@ CELLS = [
     ("ce", "finetune", "all-fine"),
     ("joint+fixmatch", "finetune", "label-new"),
     ("lpl+st-hard/cond", "finetune", "label-new"),
+    ("lpl", "finetune", "relabel-25"),
+    ("lpl", "finetune", "all-fine"),
 ]
 
 
@@ -119,7 +122,7 @@ def test_four_periods_run_through(root, settings, tmp_path):
     )
     store = run([wanted], root, tmp_path / "runs")
     ((*_, last),) = Graph.of([wanted], root).plans[0].periods[-1:]
-    result = store.require(last.fingerprint)
+    result = store.require(last.fingerprint).model_dump(mode="json", by_alias=True)
     assert list(result["test"]) == ["kingdoms", "groups", "superclasses", "classes"]
     assert result["test"]["kingdoms"]["macc"] > result["test"]["classes"]["macc"]
 
@@ -157,17 +160,85 @@ def test_a_model_of_enlarged_images_is_evaluated_on_enlarged_images(root, settin
         assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
 
 
+@pytest.fixture
+def last_blocks(settings) -> dict[str, str]:
+    """Settings that train the upper layers of the backbone on stored feature maps."""
+    changes = {"network.backbone": BACKBONE, "network.frozen_layers": "0.6", "network.frozen_norm": "true"}
+    return settings | {f"training.{name}": value for name, value in changes.items()}
+
+
+@pytest.mark.parametrize("strategy", ["finetune", "freeze", "scratch"])
+def test_the_last_blocks_are_trained_on_stored_maps_from_the_pretrained_weights(strategy, root, last_blocks, tmp_path):
+    choices = {"budget": "features", "size": 200, "method": "ce", "strategy": strategy, "seed": 0}
+    wanted = experiment("cifar-leco-1k", choices, last_blocks)
+    store = run([wanted], root, tmp_path / "runs")
+    first, last = Graph.of([wanted], root).plans[0].stages
+    pretrained = load_file(last_blocks["training.network.weights"])
+    before, after = (load_file(store.weights(stage.fingerprint)) for stage in (first, last))
+    name = "backbone.conv_head.weight"
+    assert name in after
+    assert "backbone.conv_stem.weight" not in after
+    start = pretrained["conv_head.weight"] if strategy == "scratch" else before[name]
+    moved = (after[name] - start).abs().max() / start.abs().max()
+    assert moved == 0 if strategy == "freeze" else 0 < moved < 0.1
+    assert (before[name] - pretrained["conv_head.weight"]).abs().max() > 0  # the first period has trained it
+
+
+def test_the_last_blocks_and_the_frozen_ones_make_a_model_of_images(root, last_blocks, tmp_path):
+    given = {name.removeprefix("training.network."): value for name, value in last_blocks.items() if "network" in name}
+    model = leco.train(
+        leco.benchmark("cifar-leco-1k", root, size=200),
+        method="lpl",
+        budget="features",
+        network=given,
+        batches={"steps": 6, "size": 32, "evaluate_every": 3},
+        views={"resize": 40},
+        store=tmp_path / "runs",
+        progress=False,
+    )
+    again = model.evaluate(leco.benchmark("cifar-leco-1k", root, size=200))
+    for version in ("superclasses", "classes"):
+        assert again[version].macc == pytest.approx(model.scores["test"][version].macc, abs=1e-6)
+    with pytest.raises(LecoError, match=r"training\.network\.frozen_layers: 0.6 would train layers below the top"):
+        experiment("cifar-leco-1k", {"budget": "features"}, {"training.network.frozen_layers": "0.6"})
+
+
 CONCLUSIONS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "conclusions.py"))
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("cifar-leco-2k", 39 + 8), ("cifar-4tp-leco", 39 + 8), ("cub-4tp-leco", 41)]
+    ("name", "count"), [("cifar-leco-2k", 39 + 8 + 10), ("cifar-4tp-leco", 39 + 8), ("cub-4tp-leco", 41)]
 )
 def test_one_command_trains_every_cell_of_the_tables(name, count):
     found = {(made.method, made.strategy, made.annotation) for made in CONCLUSIONS["cells"](name, [3])}
     assert len(found) == count
     assert ("lpl+fixmatch/cond", "finetune", "label-new") in found
     assert ("ce", "freeze", "all-fine") in found or name.startswith("cub")
+
+
+def test_unlabelled_samples_of_no_period_are_embedded_when_they_are_needed(root, settings, tmp_path):
+    choices = {"budget": "features", "size": 200, "method": "ce+st-soft", "seed": 0}
+    runs = tmp_path / "runs"
+    wanted = experiment("cifar-leco-1k", choices, settings)
+    run([wanted], root, runs)
+    (features,) = [path for path in (runs / "features").iterdir() if path.is_dir()]
+    benchmark = load("cifar-leco-1k", root, size=200)
+    assert len(Shards.open(features).keys) < len(benchmark.pool)
+    more = experiment("cifar-leco-1k", choices | {"annotation": "with-unlabelled"}, settings)
+    store = run([more], root, runs)
+    assert len(Shards.open(features).keys) == len(benchmark.pool) + len(benchmark.test)
+    ((*_, last),) = Graph.of([more], root).plans[0].periods[-1:]
+    assert store.require(last.fingerprint)["samples"] == 200
+
+
+def test_the_last_blocks_are_trained_with_cross_entropy_alone():
+    made = list(CONCLUSIONS["cells"]("cifar-leco-1k", [0], True))
+    assert {(cell.method, cell.strategy) for cell in made} == {("ce", s) for s in ("finetune", "freeze", "scratch")}
+    assert len(made) == 9
+    for cell in made:
+        network = cell.training.network
+        assert network.weights == "pretrained"
+        assert 0 < network.frozen_layers < 1
 
 
 def test_the_page_says_how_it_was_made_and_that_the_pretraining_differs(tmp_path):

@@ -34,8 +34,8 @@ def test_a_grid_trains_each_distinct_stage_once_and_can_be_extended(tmp_path):
     more = grid(
         "--methods", "ce,lpl+st-hard,lpl", "--annotations", "label-new,all-fine", "--seeds", "0", "--runs", runs
     )
-    assert "3 done, 2 to train" in more.stdout
-    assert len(stages(runs)) == 8
+    assert "3 done, 3 to train" in more.stdout  # lpl, and all-fine with ce and lpl
+    assert len(stages(runs)) == 9
     again = grid("--methods", "ce,lpl+st-hard", "--seeds", "0-1", "--runs", runs)
     assert "0 to train" in again.stdout
 
@@ -46,6 +46,14 @@ def test_a_head_start_makes_other_stages_except_for_the_first_period(tmp_path):
     assert leco(*call[:-1], *settings, "--jobs", 1, cwd=tmp_path).returncode == 0
     assert "2 distinct, 2 done" in leco(*call, *settings, cwd=tmp_path).stdout
     assert "2 distinct, 1 done" in leco(*call, *settings, "--head-start", cwd=tmp_path).stdout
+
+
+def test_the_backbone_is_an_option(tmp_path):
+    call = ["grid", "digits-leco", "--methods", "ce", "--seeds", "0", "--dry-run"]
+    assert leco(*call, "--backbone", "wrn-10-1", cwd=tmp_path).returncode == 0
+    twice = leco(*call, "--backbone", "wrn-10-1", "--set", "training.network.backbone=mlp", cwd=tmp_path)
+    assert "--set training.network.backbone: is given 2 times" in twice.stderr
+    assert "'wrn-10' is not a backbone" in leco(*call, "--backbone", "wrn-10", cwd=tmp_path).stderr
 
 
 def test_a_failure_stops_only_what_needs_it(tmp_path):
@@ -82,6 +90,35 @@ def test_a_killed_worker_is_replaced_and_its_stage_continues(tmp_path):
     assert process.returncode == 0, errors
     assert len(stages(tmp_path / "runs")) == 4
     assert list((tmp_path / "runs" / "partial").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_grid_that_is_asked_to_end_saves_and_continues(tmp_path):
+    """SIGTERM reaches the command alone, which passes it on to its workers."""
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0-1"]
+    command += ["--jobs", "2", "--set", "training.batches.steps=400", "--runs"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "runs"], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_for(process, tmp_path, "runs/partial/*/metrics.jsonl")
+    process.terminate()
+    assert process.wait(timeout=120) == 128 + signal.SIGTERM
+    assert list(tmp_path.glob("runs/partial/*/checkpoint-*")) + list(tmp_path.glob("runs/stages/*"))
+    for runs in ("runs", "whole"):
+        subprocess.run([*command, runs], env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=280)
+    for name in stages(tmp_path / "whole"):
+        one, other = (tmp_path / runs / "stages" / name / "model.safetensors" for runs in ("runs", "whole"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_store_that_cannot_be_written_to_is_named(engine, tmp_path):
+    if engine == "ray":
+        pytest.importorskip("ray", reason="ray is an extra")
+    result = grid("--methods", "ce", "--seeds", "0", "--engine", engine, "--runs", "/proc/none", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "/proc/none/partial/" in result.stdout.replace("\n", "")
+    assert "cannot be written" in " ".join(result.stdout.split())
+    assert "1 trainings failed; 1 that depend on them were skipped" in result.stderr
 
 
 def test_stages_wait_for_what_they_need():
@@ -124,7 +161,6 @@ def test_the_ray_engine_gives_the_results_of_the_local_one_although_a_worker_is_
     command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--jobs", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LECO_SAVE_EVERY": "0.2", "TMPDIR": str(tmp_path / "disk")}
     environment["RAY_TMPDIR"] = "/tmp"  # the paths of sockets must be short
-    environment["RAY_OVERRIDE_RESOURCES"] = '{"GPU": 1}'  # there is none, but ray divides it between two stages
     (tmp_path / "disk").mkdir()
     on_ray = [*command, "--engine", "ray", "--runs", f"local://{tmp_path}/ray"]  # an address
     with subprocess.Popen(

@@ -1,16 +1,17 @@
 """`leco grid`: many experiments over one store."""
 
-import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.run import pairs
+from leco.cli.run import Backbone, pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
+from leco.records import METRICS_LINES, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +50,15 @@ def grid(
     ],
     methods: Annotated[str, typer.Option(help="all (39), or a list such as ce,lpl,lpl+st-hard/cond.")] = "ce,joint,lpl",
     strategies: Annotated[str, typer.Option(help="A list of finetune, freeze, scratch, random, lp-ft.")] = "finetune",
-    annotations: Annotated[str, typer.Option(help="A list of label-new, relabel-old, all-fine.")] = "label-new",
+    annotations: Annotated[
+        str,
+        typer.Option(
+            help="A list of label-new, relabel-25, relabel-50, relabel-75, relabel-old, all-fine, with-unlabelled."
+        ),
+    ] = "label-new",
     seeds: Annotated[str, typer.Option(help="Such as 0-4, or 0,3,7.")] = "0-4",
     budget: Annotated[str | None, typer.Option(help="paper (default), small, or features.", show_default=False)] = None,
+    backbone: Backbone = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of the benchmark's own.")] = None,
     transition: Annotated[str | None, typer.Option(help="As in `leco run`: tree or soft.", show_default=False)] = None,
     head_start: Annotated[
@@ -75,7 +82,8 @@ def grid(
 ) -> None:
     """Train every combination of methods, strategies, annotations and seeds; it can be interrupted at any time.
 
-    `relabel-old` and `all-fine` leave no history, so they are combined with `ce` only.
+    `relabel-old` and `all-fine` leave no history to guess labels of, so they are combined with `ce`, `joint` and `lpl`
+    only; the latter two also learn the older classes that a label implies.
     """
     from leco.experiments.grid import Graph, engine_of, shared_periods
     from leco.experiments.train import check_network
@@ -83,9 +91,9 @@ def grid(
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
-    wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or []))
-    graph = Graph.of(wanted, data)
-    check_network(graph.plans[0], shared_periods(wanted[0], data))
+    wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or [], backbone))
+    graph = Graph.of(wanted, data, runs)
+    check_network(graph.plans[0], shared_periods(wanted[0], data, graph.memory))
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
@@ -114,6 +122,7 @@ def train(states: "Iterator[Progress]", graph: "Graph", missing: int, runs: str)
 
 
 def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, str, str]]:
+    from leco.data.periods import WITHOUT_HISTORY
     from leco.methods.method import ALL_METHODS, Method
 
     if "auto" in _listed(methods):
@@ -121,8 +130,8 @@ def _cells(methods: str, strategies: str, annotations: str) -> list[tuple[str, s
     chosen = ALL_METHODS if methods == "all" else [Method.parse(name) for name in _listed(methods)]
     found = []
     for annotation in _listed(annotations):
-        usable = [str(m) for m in chosen] if annotation == "label-new" else ["ce"]
-        found += [(method, strategy, annotation) for strategy in _listed(strategies) for method in usable]
+        usable = [m for m in chosen if m.pseudo == "none"] if annotation in WITHOUT_HISTORY else chosen
+        found += [(str(method), strategy, annotation) for strategy in _listed(strategies) for method in usable]
     if not found:
         raise LecoError("--methods, --strategies and --annotations: pass at least one of each")
     return list(dict.fromkeys(found))
@@ -219,15 +228,12 @@ def running_table(state: "Progress", store: "Store | None") -> "Table":
 
 def _last_line(stage: "Stage", store: "Store | None") -> tuple[str, str]:
     """Step and score of the last evaluation, if there was one."""
-    line: dict[str, Any] = {}
+    step, score = 0, None
     if store is not None:
-        try:
-            path = store.partial / stage.fingerprint / "metrics.jsonl"
-            line = json.loads(path.read_text().splitlines()[-1])
-        except (OSError, ValueError, IndexError):
-            pass  # not started yet, or just completed
-    score = line.get("score")
-    return f"{line.get('step', 0)}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
+        with suppress(LecoError, IndexError):  # not started yet, or just completed
+            last = read_lines(store.partial / stage.fingerprint / METRICS_LINES)[-1]
+            step, score = last.step, last.score
+    return f"{step}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
 
 
 def _failed(state: "Progress") -> str:

@@ -1,5 +1,6 @@
 """`leco report`, `leco runs` and `leco paper`: results of stored runs, and of the paper."""
 
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -8,12 +9,14 @@ import typer
 from typer.core import TyperGroup
 
 from leco.cli.terminal import print_table
-from leco.errors import LecoError, and_more, nearest
+from leco.errors import LecoError, and_more, nearest, printable
 from leco.paper.formats import FORMATS
 from leco.settings import DEFAULT_BUDGET, Budget
 from leco.text import age, plural, size
 
 if TYPE_CHECKING:
+    from leco.reports.analyses import Analysis
+    from leco.reports.sections import Section
     from leco.reports.stored import Line
 
 _WRITERS = {  # imported when they are used
@@ -24,14 +27,38 @@ _WRITERS = {  # imported when they are used
 }
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20
+_Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if some stages cannot be read.")]
 _Address = Annotated[str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs.")]
 
 
-def report(
+class _FirstByDefault(TyperGroup):
+    """`leco runs RUNS` means `leco runs list RUNS`, with the first verb of the group."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the verb if it is left out."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = [next(iter(self.commands)), *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The verbs in the order in which they were declared."""
+        return list(self.commands)
+
+
+report = typer.Typer(
+    cls=_FirstByDefault,
+    help="Write a report on stored runs: leco report [RUNS]; or print one of its analyses: leco report costs [RUNS].",
+    rich_markup_mode=None,
+)
+
+
+@report.command("write")
+def write_report(
     runs: _Address = "runs",
     output: Annotated[
         Path, typer.Option("-o", "--output", help=f"File to write; its suffix is one of {', '.join(_WRITERS)}.")
     ] = Path("report.html"),
+    strict: _Strict = False,
 ) -> None:
     """Write a report on stored runs: the paper's tables with our results, its conclusions tested, and figures."""
     if output.suffix not in _WRITERS:
@@ -46,28 +73,72 @@ def report(
     module, writer = _WRITERS[output.suffix]
     write_text(output, getattr(import_module(module), writer)(made))
     for problem in and_more(made.problems, _MOST_PROBLEMS):
-        typer.echo(f"left out: {problem}", err=True)
+        typer.echo(f"warning: left out: {problem}", err=True)
     for part in made.parts:
         verdicts = [finding.verdict for finding in part.findings]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("confirmed", "contradicted", "undecided"))
         about = f"{plural(len(part.section.records), 'stage')}, {plural(len(part.section.seeds), 'seed')}"
-        typer.echo(f"{part.title}: {about}" + (f"; conclusions: {counts}" if verdicts else ""))
+        typer.echo(printable(f"{part.title}: {about}" + (f"; conclusions: {counts}" if verdicts else "")))
     plans = f" and {plural(len(made.plans), 'plan')}" if made.plans else ""
     typer.echo(f"{plural(made.stages, 'stage')}{plans}, written to {output}")
+    if strict and made.problems:
+        raise LecoError(f"{runs}: {plural(len(made.problems), 'problem')}, listed above")
 
 
-class _ListsByDefault(TyperGroup):
-    """`leco runs RUNS` means `leco runs list RUNS`."""
+@report.command("costs")
+def print_costs(
+    runs: _Address = "runs",
+    relabel: Annotated[
+        float, typer.Option(min=0, help="Cost of relabelling an old sample; labelling a new one costs 1.")
+    ] = 1.0,
+) -> None:
+    """Print accuracy against the cost of annotation: new samples, old ones, mixtures, all, by sizes."""
+    from leco.reports.analyses import costs, families
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the verb if it is left out."""
-        if not args or (args[0] not in self.commands and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
+    if not math.isfinite(relabel):
+        raise LecoError(f"--relabel {relabel}: must be a finite number, such as 0.5")
+    _print_analyses([costs(family, relabel) for family in families(_sections(runs))], "two annotation strategies")
+
+
+@report.command("gaps")
+def print_gaps(runs: _Address = "runs") -> None:
+    """Print the share of the gap between ce and all-fine that each method closes, by sizes."""
+    from leco.reports.analyses import families, gaps
+
+    _print_analyses([gaps(family) for family in families(_sections(runs))], "`ce` with label-new and all-fine")
+
+
+@report.command("classes")
+def print_classes(runs: _Address = "runs") -> None:
+    """Print the scores of each class, and of rare and frequent classes, with the main methods."""
+    from leco.reports.analyses import classes
+
+    _print_analyses([made for section in _sections(runs) for made in classes(section)], "a stage with test scores")
+
+
+def _sections(runs: str) -> "list[Section]":
+    from leco.experiments.remote import at_hand
+    from leco.reports.report import reported
+    from leco.reports.sections import sections
+    from leco.reports.stored import read_store
+
+    return sections(reported(read_store(at_hand(runs))))
+
+
+def _print_analyses(found: "list[Analysis | None]", needs: str) -> None:
+    made = [analysis for analysis in found if analysis is not None]
+    if not made:
+        raise LecoError(f"nothing to compare: the newest period needs {needs}; train them with `leco grid`")
+    for analysis in made:
+        typer.echo(analysis.title)
+        headings = [*analysis.labels, *analysis.columns]
+        right = tuple(range(len(analysis.labels), len(headings)))
+        print_table(headings, [list(row) for row in analysis.rows], right=right)
+        typer.echo(f"{analysis.caption}\n")
 
 
 app = typer.Typer(
-    cls=_ListsByDefault,
+    cls=_FirstByDefault,
     help="List stored runs, or remove some: leco runs [RUNS], leco runs prune [RUNS].",
     rich_markup_mode=None,
 )
@@ -77,6 +148,7 @@ app = typer.Typer(
 def list_runs(
     runs: _Address = "runs",
     most: Annotated[int, typer.Option("--most", min=0, help="Number of stages to list; 0 lists all.")] = 50,
+    strict: _Strict = False,
 ) -> None:
     """List stages, those that are running or stopped first, then the newest. `leco runs RUNS` does the same."""
     from leco.experiments.remote import at_hand
@@ -85,6 +157,12 @@ def list_runs(
     lines = list_stages(at_hand(runs))
     _print_lines(lines, most or len(lines), "; --most 0 lists all")
     typer.echo(_counts(lines))
+    broken = [line for line in lines if line.status == "broken"]
+    if broken:
+        problem = f"{runs}: {plural(len(broken), 'stage')} cannot be read, such as {broken[0].folder.name}"
+        if strict:
+            raise LecoError(problem)
+        typer.echo(f"warning: {printable(problem)}", err=True)
 
 
 @app.command()
@@ -149,7 +227,7 @@ def _print_lines(lines: "list[Line]", most: int, hint: str = "") -> None:
     if not lines:
         return
     rows = [("stage", "status", "test, %", "age", "size", "description")]
-    rows += [(x.folder.name, x.status, x.score, age(x.age), size(x.size), x.description) for x in lines]
+    rows += [(printable(x.folder.name), x.status, x.score, age(x.age), size(x.size), x.description) for x in lines]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     text = []
     for name, status, *numbers, description in rows:
@@ -161,6 +239,7 @@ def _print_lines(lines: "list[Line]", most: int, hint: str = "") -> None:
 def _needed(sources: list[str], runs: Path, changes: dict[str, Any], settings: list[str], data: Path) -> set[str]:
     """Fingerprints of the stages that some experiments need."""
     from leco.cli.run import pairs
+    from leco.experiments.store import Store
     from leco.experiments.unused import Trained, needed
     from leco.reports.stored import read_store
 
@@ -171,7 +250,7 @@ def _needed(sources: list[str], runs: Path, changes: dict[str, Any], settings: l
         stored.append(Trained(record.benchmark, key.method, strategy, key.annotation, record.head_start, record.seed))
     found: set[str] = set()
     for source in sources:
-        found |= needed(source, stored, changes, pairs(settings), data)
+        found |= needed(source, stored, changes, pairs(settings), data, Store(runs).files)
     return found
 
 

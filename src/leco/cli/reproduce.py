@@ -32,7 +32,9 @@ def reproduce(
         str | None,
         typer.Option(help="Such as 0-4, the default; 0 alone on Mapillary, as in the paper.", show_default=False),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="paper (default) or small.", show_default=False)] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="paper (default), small, or features (CIFAR).", show_default=False)
+    ] = None,
     size: Annotated[int | None, typer.Option(help="Samples per period, instead of each benchmark's own.")] = None,
     settings: Changes = None,
     engine: Engine = "local",
@@ -64,7 +66,7 @@ def reproduce(
         for training in wanted
         for seed in (seeds_of(seeds) if seeds else range(training.runs))
     ]
-    graph = Graph.of(cells, data)
+    graph = Graph.of(cells, data, runs)
     missing = graph.missing(runs)
     typer.echo(f"{found.place}: {found.caption}")
     done = len(graph.stages) - len(missing)

@@ -3,17 +3,17 @@
 import copy
 import hashlib
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset
 
 from leco.data.periods import Annotated, Part
-from leco.data.samples import Box, InMemory, Samples
+from leco.data.samples import Box, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -278,21 +278,8 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    return in_order(Subset(steps, range(max(start, 0), len(steps))), steps.samples, workers)
+    """Yield the steps from `start` on, in the same order with any number of workers.
 
-
-def in_order(batches: "Subset[_Item]", samples: Samples, workers: int) -> Iterator[_Item]:
-    """Yield batches of samples in order; what is not in memory is read ahead by workers, if there are any."""
-    columns = (samples.inputs, *samples.labels.values())
-    if workers == 0 or all(isinstance(column, InMemory) for column in columns):
-        return (batches[number] for number in range(len(batches)))
-    return without_traceback(DataLoader(batches, batch_size=None, num_workers=workers))
-
-
-def without_traceback(batches: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Re-raise the errors of workers without torch's traceback."""
-    try:
-        yield from batches
-    except LecoError as error:
-        raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None
+    Files are read ahead by that many processes, by default by threads.
+    """
+    return steps.samples.each(steps.__getitem__, range(max(start, 0), len(steps)), workers)

@@ -1,14 +1,11 @@
 """Decode images to 8-bit RGB arrays and scale them to squares; refuse those without one right conversion."""
 
-import os
 import re
-import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from leco.data.ahead import quiet
 from leco.errors import LecoError
 from leco.ontology.version import NO_LABEL
 
@@ -27,8 +25,6 @@ _SIXTEEN_BIT = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|L|I);16[BLNS]")
 _REMEDY = "convert it to 8-bit RGB"
 _ORIENTATION = 0x0112
 _LONGEST_LINE = 4  # times its width
-_Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -142,14 +138,6 @@ def channels_first(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def in_threads(decode: Callable[[_Item], _Found], items: Iterable[_Item]) -> Generator[_Found, None, None]:
-    """Decode items in as many threads as there are cores, and yield what was found in their order."""
-    # Warning filters are global to the process: restore here what the decoding threads change.
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")
-        yield from pool.map(decode, items)  # cancels the rest after an error
-
-
 class _RefusedError(Exception):
     """The image could be decoded, but not in one right way."""
 
@@ -182,17 +170,12 @@ def _bomb(width: int, height: int) -> str:
 def opened(
     path: Path, formats: tuple[str, ...] = _FORMATS, unfit: Callable[[Image.Image], str] = _unfit
 ) -> Iterator[Image.Image]:
-    """Open an image that is not `unfit`; any error until it is closed becomes a `LecoError`.
-
-    Threads need one `warnings.catch_warnings` around them all, since Python restores the filters per process.
-    """
+    """Open an image that is not `unfit`; any error until it is closed becomes a `LecoError`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd EXIF data and the like; what matters is raised
-            with Image.open(path, formats=formats) as image:
-                if problem := unfit(image):
-                    raise _RefusedError(problem)
-                yield image
+        with quiet(), Image.open(path, formats=formats) as image:
+            if problem := unfit(image):
+                raise _RefusedError(problem)
+            yield image
     except _RefusedError as error:
         raise LecoError(f"{path}: {error}") from None
     except Image.DecompressionBombError as error:

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leco.data.images import in_threads, opened
+from leco.data.ahead import read_ahead
+from leco.data.images import opened
 from leco.data.manifest.table import read_cells
 from leco.errors import LecoError
 from leco.io import read_json
@@ -207,7 +208,7 @@ def count_masks(
     """
     pixels: Counter[tuple[int, int]] = Counter()
     images: Counter[int] = Counter()
-    for number, counted in enumerate(in_threads(partial(_count_pair, old_classes, new_classes), pairs), start=1):
+    for number, counted in enumerate(read_ahead(partial(_count_pair, old_classes, new_classes), pairs), start=1):
         pixels.update(counted)
         images.update({new for _, new in counted})
         tick(number)

@@ -10,10 +10,14 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from leco.data import RELABELLED
 from leco.errors import LecoError, nearest
 from leco.io import read_json, write_text
 
-Annotation = Literal["label-new", "relabel-old", "all-fine"]
+Annotation = Literal[
+    "label-new", "relabel-25", "relabel-50", "relabel-75", "relabel-old", "all-fine", "with-unlabelled"
+]
+WITHOUT_HISTORY = ("relabel-old", "all-fine")
 Validation = Literal["on top", "within", "none"]
 _LARGEST_FILE = 500_000_000
 
@@ -146,21 +150,47 @@ class Annotated:
     validation: Part
 
 
-def annotate(split: Split, period: int, strategy: Annotation) -> Annotated:
+def annotate(split: Split, period: int, strategy: Annotation, others: Tensor | None = None) -> Annotated:
     """Apply an annotation strategy of section 4, given a budget of one period's samples.
 
     `label-new` labels the period's own samples and keeps the history with its old labels; `relabel-old` relabels the
-    samples of TP0 and uses no others; `all-fine` relabels the samples of every period so far.
+    samples of TP0 and uses no others; `all-fine` relabels the samples of every period so far. Beyond the paper,
+    `relabel-25`, `relabel-50` and `relabel-75` spend that share of the budget, in percent, on relabelling samples of
+    TP0, and the rest on new ones; `with-unlabelled` is `label-new` with `others`, samples of no period, as unlabelled
+    history.
     """
     if strategy not in get_args(Annotation):
         raise LecoError(f"{strategy!r} is not an annotation strategy{nearest(strategy, get_args(Annotation))}")
     if not 0 <= period < len(split.periods):
         raise LecoError(f"{split.name} has no period {period}; valid: 0 to {len(split.periods) - 1}")
     earlier, now = split.periods[:period], split.periods[period]
-    labelled = {"label-new": (now,), "relabel-old": split.periods[:1], "all-fine": (*earlier, now)}[strategy]
-    history = tuple(Part(p.version, p.train) for p in earlier) if strategy == "label-new" else ()
+    share = RELABELLED[strategy]
+    if 0 < share < 1 and earlier:
+        relabelled, rest = _divide(earlier[0], share)
+        labelled: tuple[Period, ...] = (relabelled, _divide(now, share)[1])
+        earlier = (rest, *earlier[1:])
+    elif strategy == "relabel-old":
+        labelled = split.periods[:1]
+    else:
+        labelled = (*earlier, now) if strategy == "all-fine" else (now,)
+    history = () if strategy in WITHOUT_HISTORY else tuple(Part(p.version, p.train) for p in earlier)
+    if strategy == "with-unlabelled" and period:
+        if others is None or not len(others):
+            raise LecoError(f"{split.name}: with-unlabelled: all samples belong to periods; use another strategy")
+        history = (*history, Part(now.version, others))  # without labels, which is what the newest version means here
     return Annotated(
         Part(now.version, torch.cat([p.train for p in labelled])),
         history,
         Part(now.version, torch.cat([p.validation for p in labelled])),
     )
+
+
+def _divide(period: Period, share: float) -> tuple[Period, Period]:
+    """Divide a period into a share of its samples, in quarters, and the rest, evenly over the order of the pool."""
+
+    def divide(indices: Tensor) -> tuple[Tensor, Tensor]:
+        taken = torch.arange(len(indices)) % 4 < 4 * share
+        return indices[taken], indices[~taken]
+
+    train, validation = divide(period.train), divide(period.validation)
+    return Period(period.version, train[0], validation[0]), Period(period.version, train[1], validation[1])

@@ -13,7 +13,8 @@ from leco.data import UNTESTED
 from leco.data.benchmarks import load
 from leco.data.benchmarks import recipe as find_recipe
 from leco.data.benchmarks.benchmark import Benchmark, Kind
-from leco.data.samples import Column, Samples
+from leco.data.periods import Split
+from leco.data.samples import Column, InMemory, Samples
 from leco.data.views.images import centre_crop_resize
 from leco.dataset.dataset import Counts, Dataset
 from leco.dataset.periods import Periods, SplitAssignment, contents, digest
@@ -21,6 +22,7 @@ from leco.errors import LecoError
 from leco.io import as_path
 from leco.modalities import MODALITIES, Modality
 from leco.ontology.ontology import Ontology
+from leco.ontology.version import NO_LABEL
 from leco.settings import NetworkSettings
 
 if TYPE_CHECKING:
@@ -68,26 +70,29 @@ class BenchmarkDataset(Dataset):
         """The versions, and how their classes evolved."""
         return self.benchmark.ontology
 
-    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+    def periods(
+        self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True, memory: Path | None = None
+    ) -> Periods:
         """Split the pool into periods, stratified by class."""
         found = self.benchmark
         split = found.split(seed)
         test = found.test if tested else found.pool
         everything = torch.arange(len(test) if tested else 0)
-        learned = contents(found.pool)
-        both = learned + contents(test, everything)
+        learned = contents(found.pool, memory=memory)
+        both = learned + contents(test, everything, memory)
         fingerprint = partial(digest, found.ontology)
         first = split.periods[0].train
+        pool, others = _without_others(found.pool, split)
         made = Periods(
             name=found.name,
             modality=self.modality,
             ontology=found.ontology,
             versions=tuple(period.version for period in split.periods),
-            pool=found.pool,
-            test=test,
+            pool=pool,
+            test=test if tested else pool,
             views=found.views,
             normalise=self.modality.normaliser(found.pool, first, network or NetworkSettings()),
-            assignment=SplitAssignment(split, everything),
+            assignment=SplitAssignment(split, everything, others),
             fingerprint=fingerprint(split.fingerprint, both),
             learned=fingerprint(split.fingerprint, learned) + UNTESTED,
             data=fingerprint(f"{found.name} {found.recipe.size}", both),
@@ -135,6 +140,19 @@ class BenchmarkDataset(Dataset):
             period.version: {"train": len(period.train), "val": len(period.validation), "test": test}
             for period in split.periods
         }
+
+
+def _without_others(pool: Samples, split: Split) -> tuple[Samples, Tensor]:
+    """Hide the labels of the samples that belong to no period, and return these; none if labels are in files."""
+    mine = torch.zeros(len(pool), dtype=torch.bool)
+    for period in split.periods:
+        mine[period.train] = mine[period.validation] = True
+    labels: dict[str, Column] = {}
+    for version, column in pool.labels.items():
+        if not isinstance(column, InMemory) or column.values.ndim > 1:
+            return pool, torch.zeros(0, dtype=torch.int64)
+        labels[version] = InMemory(torch.where(mine, column.values.long(), NO_LABEL))
+    return replace(pool, labels=labels), (~mine).nonzero().squeeze(1)
 
 
 def benchmark(

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset
 
-from leco.data.batches import in_order
 from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
@@ -22,6 +21,7 @@ from leco.modalities.modality import Modality, Normalise
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 from leco.placement import send
+from leco.records import VersionScores
 
 
 class NotFiniteError(LecoError):
@@ -126,23 +126,6 @@ class Tally:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class _Blocks(Dataset[tuple[Tensor, dict[str, Tensor]]]):
-    """Inputs and labels of some samples, in blocks of so many."""
-
-    samples: Samples
-    ontology: Ontology
-    ids: Sequence[Tensor]
-
-    def __getitem__(self, number: int) -> tuple[Tensor, dict[str, Tensor]]:
-        ids = self.ids[number]
-        return self.samples.inputs.read(ids), labels_of(self.samples, ids, self.ontology)
-
-    def read(self, workers: int) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Yield all blocks; files are read ahead by workers."""
-        return in_order(Subset(self, range(len(self.ids))), self.samples, workers)
-
-
 @torch.no_grad()
 def judge(
     models: Sequence[Candidate],
@@ -164,11 +147,11 @@ def judge(
     shared = [v.name for v in ontology.versions if len(models) > 1 and all(v.name in known for known in names)]
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
-    blocks = indices.split(batch_size) if len(indices) else ()  # type: ignore[no-untyped-call]
-    read = [_Blocks(model.samples, ontology, blocks).read(workers) for model in models]
-    for ids, *seen in zip(blocks, *read, strict=True):
+    parts = indices.split(batch_size) if len(indices) else ()  # type: ignore[no-untyped-call]
+    given = [model.samples.each(partial(read_part, model.samples, ontology), parts, workers) for model in models]
+    for ids, *read in zip(parts, *given, strict=True):
         counted: list[dict[str, Tensor]] = [{} for _ in models]
-        for number, (model, (inputs, labels)) in enumerate(zip(models, seen, strict=True)):
+        for number, (model, (inputs, labels)) in enumerate(zip(models, read, strict=True)):
             history, probs = model.ontology, model.predict(inputs, ids)
             tallies[number].check(probs)
             for name in (name for name in labels if name in names[number]):
@@ -186,6 +169,11 @@ def judge(
         yield Judged(tallies, better, pairs)
     if not len(indices):
         yield Judged(tallies, better, pairs)
+
+
+def read_part(samples: Samples, ontology: Ontology, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the inputs of some samples, and their labels as `labels_of` does."""
+    return samples.inputs.read(ids), labels_of(samples, ids, ontology)
 
 
 def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
@@ -256,8 +244,10 @@ class Judge:
         answers: dict[str, list[tuple[Tensor, ...]]] = {version.name: [] for version in ontology.versions}
         network.eval()
         together = self.periods.modality.evaluation_batch(pool, self.periods.shape)
-        blocks = spread(self.held_out.indices).split(together) if self.has_validation else ()  # type: ignore[no-untyped-call]
-        for ids, (inputs, labels) in zip(blocks, _Blocks(pool, ontology, blocks).read(self.workers), strict=True):
+        parts = spread(self.held_out.indices).split(together) if self.has_validation else ()  # type: ignore[no-untyped-call]
+        for ids, (inputs, labels) in zip(
+            parts, pool.each(partial(read_part, pool, ontology), parts, self.workers), strict=True
+        ):
             probs = self.predict(network, inputs, ids, pool)
             for version, true in labels.items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
@@ -301,11 +291,11 @@ class Judge:
         return found
 
 
-def as_record(found: Mapping[str, Scores] | None) -> dict[str, object] | None:
-    """Return scores by version as JSON files hold them."""
+def as_record(found: Mapping[str, Scores] | None) -> dict[str, VersionScores] | None:
+    """Return scores by version as stores and bundles keep them."""
     if found is None:
         return None
     return {
-        name: {"macc": s.macc, "miou": s.miou, "per_class": s.table(), "absent": list(s.absent)}
+        name: VersionScores.model_validate({"macc": s.macc, "miou": s.miou, "per_class": s.table(), "absent": s.absent})
         for name, s in found.items()
     }

@@ -1,6 +1,7 @@
 """Periods whose inputs are features of a frozen backbone, for stages that train on them."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,29 +19,57 @@ from leco.experiments.machine import Machine
 from leco.experiments.store import Store
 from leco.modalities import MODALITIES
 from leco.models.backbones import build_backbone
+from leco.models.names import top_of, trunk_of
+from leco.models.network import AnyNetwork, Network
+from leco.models.split import Trunk, check_split, rest
 from leco.models.weights import Weights
+from leco.ontology.version import Version
 from leco.progress import Tick, rate_bar
 from leco.settings import NetworkSettings
 
+_IMAGE = (3, 32, 32)  # a shape: layers above the frozen ones depend neither on the channels nor on the side
 _MEASURED = 2_000  # features, for their mean length
 _KEPT = 2  # embedded periods, in memory
-_EMBEDDED: dict[tuple[Periods, Path, str, str], Periods] = {}
+_EMBEDDED: dict[tuple[Periods, Path, str, str, float, bool], Periods] = {}
 
 
-def on_stored_features(periods: Periods, backbone: str, weights: Weights, store: Store, machine: Machine) -> Periods:
+def on_stored_features(
+    periods: Periods,
+    network_settings: NetworkSettings,
+    weights: Weights,
+    store: Store,
+    machine: Machine,
+    *,
+    unlabelled: bool = False,
+) -> Periods:
     """Return the periods as features of a pretrained backbone, scaled, computed now or found in the store.
 
-    The last ones are kept in memory, for further stages of the same periods.
+    If only its first layers are frozen, features are what these return, as it is. `unlabelled` samples, which belong to
+    no period, are many. The last periods are kept in memory, for further stages.
     """
-    key = (periods, store.features, backbone, weights.digest)
+    backbone, frozen = trunk_of(network_settings.backbone), network_settings.frozen_layers
+    key = (periods, store.features, backbone, weights.digest, frozen, unlabelled)
     if key not in _EMBEDDED:
         network = build_backbone(backbone, periods.shape, weights).eval()
+        if frozen:
+            check_split(network, frozen, periods.shape, backbone)
+            network = Trunk(network, frozen).eval()
         with rate_bar("embedding", "images", shown=machine.shown) as tick:
-            seen = held(embedded(periods, Embedder.of(network, backbone, periods), store, machine, tick=tick))
-        _EMBEDDED[key] = replace(seen, normalise=Scaled.of(seen))
+            embedder = Embedder.of(network, backbone, periods)
+            seen = held(embedded(periods, embedder, store, machine, unlabelled=unlabelled, tick=tick))
+        _EMBEDDED[key] = replace(seen, normalise=Scaled(1.0) if frozen else Scaled.of(seen))
         for oldest in list(_EMBEDDED)[:-_KEPT]:
             del _EMBEDDED[oldest]
     return _EMBEDDED[key]
+
+
+def network_on_features(
+    settings: NetworkSettings, periods: Periods, versions: Sequence[Version], weights: Weights | None = None
+) -> AnyNetwork:
+    """Build the network that is trained on features: heads, what is below them, or the layers that are not frozen."""
+    if not settings.frozen_layers:
+        return periods.modality.network(top_of(settings.backbone) or "linear", periods.shape, versions)
+    return Network(rest(build_backbone(settings.backbone, _IMAGE, weights), settings.frozen_layers), versions)
 
 
 def embedded(
@@ -49,6 +78,7 @@ def embedded(
     store: Store,
     machine: Machine,
     *,
+    unlabelled: bool = False,
     tick: Tick = lambda done, total: None,
 ) -> Periods:
     """Return the same periods with features as inputs, of all samples that are trained, validated or tested on."""
@@ -56,6 +86,7 @@ def embedded(
         part.indices
         for period in range(len(periods.versions))
         for annotation in get_args(Annotation)
+        if unlabelled or annotation != "with-unlabelled"
         for annotated in [periods.annotated(period, annotation)]
         for part in (annotated.newest, *annotated.history, annotated.validation)
     ]

@@ -19,7 +19,7 @@ class Machine:
     """Device, workers and callbacks of a run; none of this changes results, except for rounding."""
 
     device: str = "auto"
-    workers: int = 0  # processes that read files ahead
+    workers: int = 0  # processes that read files ahead; 0 for threads
     loggers: tuple[str, ...] = ()
     stop: Callable[[], bool] = lambda: False  # called after every step
     say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run

@@ -6,7 +6,7 @@ one, so that a process that is killed continues, and several processes can share
 
 import hashlib
 import random
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
 
-from leco.data.batches import without_traceback
+from leco.data.ahead import read_ahead, read_in_processes
 from leco.data.copies import Copies, Sizes, write_copy
-from leco.data.images import in_threads
+from leco.data.file_digests import stamp
 from leco.data.samples import Column, Files, Samples
 from leco.dataset import Periods
-from leco.experiments.embedding import stamp
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.store import AnyStore, Store
 from leco.progress import rate_bar
@@ -75,9 +73,10 @@ def _shrink(samples: Samples, folder: Path, machine: Machine) -> Samples:
     """Make the copies that are missing; the processes of `torchrun` share the work."""
     fabric, work = machine.fabric("32-true"), _Work.of(samples, folder)
     missing: list[int] = fabric.broadcast(work.missing())
-    mine = Subset(work, missing[fabric.global_rank :: fabric.world_size])
+    mine = missing[fabric.global_rank :: fabric.world_size]
+    copies = read_in_processes(work.copy, mine, machine.workers) if machine.workers else read_ahead(work.copy, mine)
     shown = machine.shown and fabric.is_global_zero
-    with rate_bar("shrinking", "images", shown=shown) as tick, closing(_done(mine, machine.workers)) as done:
+    with rate_bar("shrinking", "images", shown=shown) as tick, closing(copies) as done:
         for number, _ in enumerate(done, start=1):
             tick(number, len(mine))
             if machine.stop():
@@ -86,16 +85,9 @@ def _shrink(samples: Samples, folder: Path, machine: Machine) -> Samples:
     return work.result()
 
 
-def _done(work: "Subset[int]", workers: int) -> Generator[int, None, None]:
-    """Make copies in other processes or in threads; yield the number of each sample that is done."""
-    if workers:
-        return without_traceback(DataLoader(work, batch_size=None, num_workers=workers))
-    return in_threads(work.__getitem__, range(len(work)))
-
-
 @dataclass(frozen=True, eq=False)
-class _Work(Dataset[int]):
-    """The copies of some samples, which are made by asking for these."""
+class _Work:
+    """The copies of some samples."""
 
     samples: Samples
     files: Mapping[str, Files]  # the masks by version, and the images
@@ -110,26 +102,23 @@ class _Work(Dataset[int]):
 
     def missing(self) -> list[int]:
         """Samples of which a copy is missing, in random order: several processes then begin with different ones."""
-        found = [index for index in range(len(self)) if self._is_missing(index)]
+        found = [index for index in range(len(self.samples)) if self._is_missing(index)]
         return random.Random().sample(found, len(found))
 
     def _is_missing(self, index: int) -> bool:
         row = (copies[index] for copies in self.copies.values())
         return any(copy is not None and not copy.is_file() for copy in row)
 
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> int:
-        if not self._is_missing(index):  # any more
-            return index
+    def copy(self, index: int) -> None:
+        """Make the copies of a sample, unless another process was faster."""
+        if not self._is_missing(index):
+            return
         assert self.samples.sizes is not None
         ((height, width),) = self.samples.sizes.read(torch.tensor([index])).tolist()
         for name, column in self.files.items():
             if (copy := self.copies[name][index]) is not None:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 write_copy(copy, column.decode(column.paths[index])[..., :height, :width])
-        return index
 
     def result(self) -> Samples:
         """Return the samples as they are read from the copies, which are complete."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from leco.data.ahead import THREADS
 from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
@@ -110,7 +112,7 @@ def add_up(
             found[stage] = SECONDS_OF_HEADS + (0.0 if any(other.on_features for other in found) else embedding)
             continue
         settings, pace = stage.training, paces[str(stage.method)]
-        read = 0.0 if reading.kept else settings.batches.size * reading.one
+        read = 0.0 if reading.kept else settings.batches.size * reading.one / THREADS
         found[stage] = settings.batches.steps * (pace.step + read) + seconds_to_score(stage, periods, pace)
     last = plan.stages[-1]
     again = found[last] if plan.trials and refitted(last, periods)[0] is not last else 0.0
@@ -151,7 +153,11 @@ def _seconds_of_step(
     """Median of some steps, after one warm-up step; `networks` are student and teacher."""
     network, teacher = networks
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
-    part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
+    plain: dict[str, Any] = {
+        "transfer": {"head_steps": 0},
+        "network": {"compile": False},
+    }  # compiling would take longer than measuring
+    part = replace(stage, training=stage.training.change(batches=batches, **plain))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0
     for _ in training.run():

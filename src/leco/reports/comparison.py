@@ -6,6 +6,7 @@ Tests account for their number, and for seeds that were added after a look at th
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,6 +172,24 @@ def gap_closed(scores: Scores, bottom: Scores, top: Scores) -> float | None:
     0.5
     """
     seeds = set.intersection(*(set(cell.by_seed) for cell in (scores, bottom, top)))
+    return _closed(scores, bottom, top, seeds)
+
+
+def gap_error(scores: Scores, bottom: Scores, top: Scores) -> float | None:
+    """The jackknife standard error of `gap_closed`: how much it changes if one of the seeds is left out.
+
+    >>> gap_error(Scores({0: 60.0, 1: 64.0}), Scores({0: 50.0, 1: 50.0}), Scores({0: 70.0, 1: 70.0}))
+    0.1
+    """
+    seeds = set.intersection(*(set(cell.by_seed) for cell in (scores, bottom, top)))
+    without = [_closed(scores, bottom, top, seeds - {seed}) for seed in seeds]
+    known = [share for share in without if share is not None]
+    if len(known) < max(2, len(seeds)):
+        return None
+    return round(math.sqrt(len(known) - 1) * statistics.pstdev(known), 12)
+
+
+def _closed(scores: Scores, bottom: Scores, top: Scores, seeds: AbstractSet[int]) -> float | None:
     if not seeds:
         return None
     ours, low, high = (Scores({seed: cell.by_seed[seed] for seed in seeds}).mean for cell in (scores, bottom, top))

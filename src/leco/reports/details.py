@@ -1,20 +1,20 @@
 """Details of cells, as means over seeds: learning curves, pseudo-labels, classes, kinds of mistakes."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.paper import Key
 from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
+from leco.records import METRICS_LINES, Line, Result, read_lines, read_result
 from leco.reports.sections import Section
-from leco.reports.stored import UNREADABLE, Record
+from leco.reports.stored import Record
 
+_GROUPS = 5  # of classes, from rare to frequent
 _MAIN = (FINETUNE, JOINT, LPL, BEST)
 
 
@@ -28,11 +28,12 @@ class Point:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """A class: its number of test samples, and its score as a fraction."""
+    """A class: its number of test samples, its score as a fraction, and its number of labels, if that is known."""
 
     name: str
     support: float
     value: float
+    labels: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,11 @@ def best_on_validation(section: Section) -> Key | None:
     return max(found, key=lambda key: found[key], default=None)
 
 
-def metrics(record: Record) -> list[dict[str, Any]]:
+def metrics(record: Record) -> list[Line]:
     """The lines of `metrics.jsonl`; an empty list if it cannot be read."""
     try:
-        lines = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-        return [line for line in found if isinstance(line["step"], int) and isinstance(line["means"], dict)]
-    except UNREADABLE:
+        return read_lines(record.folder / METRICS_LINES)
+    except LecoError:
         return []
 
 
@@ -89,9 +88,9 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
     for record in section.cells[key].values():
         values = {}
         for line in metrics(record):
-            value = line.get("score") if quantity == "score" else line["means"].get(quantity)
-            if isinstance(value, int | float):
-                values[line["step"]] = float(value)
+            value = line.score if quantity == "score" else line.means.get(quantity)
+            if value is not None:
+                values[line.step] = value
         if values:
             by_seed.append(values)
     if not by_seed:
@@ -101,24 +100,76 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
 
 
 @lru_cache(maxsize=256)
-def _tested(folder: Path) -> dict[str, Any]:
-    """The test scores at every version; an empty table if they cannot be read."""
+def _result(folder: Path) -> Result | None:
+    """The result of a stage; None if it cannot be read."""
     try:
-        found = json.loads((folder / "result.json").read_bytes())["test"]
-    except UNREADABLE:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return read_result(folder)
+    except LecoError:
+        return None
 
 
 def class_scores(section: Section, key: Key, version: str, metric: str | None = None) -> list[ClassScore]:
     """Every tested class of a version, in the ontology's order."""
     field = {"macc": "accuracy", "miou": "iou"}[metric or section.metric]
     values: dict[str, list[tuple[float, float]]] = {}
+    labels: dict[str, list[float]] = {}
     for record in section.cells[key].values():
-        for row in _tested(record.folder).get(version, {}).get("per_class", []):
-            if row.get(field) is not None:
-                values.setdefault(str(row["class"]), []).append((row["support"], row[field]))
-    return [ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows)) for name, rows in values.items()]
+        result = _result(record.folder)
+        tested = (result.test or {}).get(version) if result else None
+        for row in tested.per_class if tested else ():
+            if (value := getattr(row, field)) is not None:
+                values.setdefault(row.name, []).append((row.support, value))
+        for name, count in result.labels.items() if result and version == record.version else ():
+            labels.setdefault(name, []).append(count)
+    counts = {name: mean(found) for name, found in labels.items()}
+    return [
+        ClassScore(name, mean(s for s, _ in rows), mean(v for _, v in rows), counts.get(name))
+        for name, rows in values.items()
+    ]
+
+
+def group_by_frequency(classes: Sequence[ClassScore], groups: int = _GROUPS) -> dict[str, list[str]]:
+    """Names of classes in about equally large groups, rarest first; equally frequent classes share a group.
+
+    Frequent are classes with many labels or, where these were not stored, with many test samples.
+
+    >>> group_by_frequency([ClassScore("a", 9, 1.0), ClassScore("b", 1, 0.5), ClassScore("c", 9, 0.0)], 3)
+    {'1': ['b'], '9': ['a', 'c']}
+    """
+    known = counts_labels(classes)
+    frequency = {found.name: round((found.labels or 0.0) if known else found.support) for found in classes}
+    ordered = sorted(frequency, key=lambda name: frequency[name])
+    by_rank: dict[int, int] = {}
+    for rank, name in enumerate(ordered):
+        by_rank.setdefault(frequency[name], rank * groups // len(ordered))
+    grouped: dict[int, list[str]] = {}
+    for name in ordered:
+        grouped.setdefault(by_rank[frequency[name]], []).append(name)
+    result: dict[str, list[str]] = {}
+    for names in grouped.values():
+        low, high = frequency[names[0]], frequency[names[-1]]
+        result.setdefault(_count(low) if low == high else f"{_count(low)} to {_count(high)}", []).extend(names)
+    return result
+
+
+def counts_labels(classes: Sequence[ClassScore]) -> bool:
+    """Whether the number of labels of every class was stored."""
+    return all(found.labels is not None for found in classes)
+
+
+def group_means(groups: Mapping[str, Sequence[str]], classes: Sequence[ClassScore]) -> list[tuple[str, float]]:
+    """The mean score of each group of classes."""
+    values = {found.name: found.value for found in classes}
+    known = {group: [values[name] for name in names if name in values] for group, names in groups.items()}
+    return [(group, mean(found)) for group, found in known.items() if found]
+
+
+def _count(number: float) -> str:
+    """A number with at most three digits, for an axis."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.2g}{unit}" if number < 100 * size else f"{number / size:.0f}{unit}"
+    return f"{number:.0f}"
 
 
 def mistakes(section: Section, key: Key) -> Mistakes | None:

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable
 
 from leco.errors import and_more
+from leco.reports.analyses import Analysis
 from leco.reports.comparison import LEVEL, MARGIN, SEEDS
 from leco.reports.plans import PlannedClass
 from leco.reports.report import Entry, Finding, Part, Report, Table, entry
@@ -107,6 +108,8 @@ def to_markdown(report: Report) -> str:
             headings = ["the paper concludes", "gain", "95 % interval", "n", "p", "paper's gain", "here"]
             lines += markdown_table(headings, 1, rows)
             lines += ["", f"{TESTED}.", ""]
+    for analysis in report.analyses:
+        lines += [f"## {escape(analysis.title)}", "", *analysis_lines(analysis), ""]
     for plan in report.plans:
         lines += [
             f"## {escape(plan.title)}",
@@ -118,6 +121,13 @@ def to_markdown(report: Report) -> str:
         lines += [*markdown_table(headings, 1, (_md_class(row) for row in plan.classes)), ""]
     lines += [f"- left out: {escape(problem)}" for problem in problems_text(report)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def analysis_lines(analysis: Analysis) -> list[str]:
+    """The table of an analysis, and its caption, as Markdown."""
+    headings = [*analysis.labels, *analysis.columns]
+    rows = ([escape(text) for text in row] for row in analysis.rows)
+    return [*markdown_table(headings, len(analysis.labels), rows), "", escape(analysis.caption)]
 
 
 def _md_class(row: PlannedClass) -> list[str]:
@@ -163,6 +173,14 @@ def to_latex(report: Report) -> str:
                 numbers = [escape_latex(text).replace("<", "$<$") for text in texts]
                 lines.append(" & ".join([escape_latex(f.claim.text), *numbers, f.verdict]) + " \\\\")
             lines += ["\\bottomrule", "\\end{tabular}"]
+    for analysis in report.analyses:
+        names = [*analysis.labels, *analysis.columns]
+        columns = "l" * len(analysis.labels) + "r" * len(analysis.columns)
+        lines += ["", f"% {escape_latex(analysis.title)}", f"% {escape_latex(analysis.caption)}"]
+        lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
+        lines += [" & ".join(map(escape_latex, names)) + " \\\\", "\\midrule"]
+        lines += [" & ".join(map(escape_latex, texts)) + " \\\\" for texts in analysis.rows]
+        lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"
 
 

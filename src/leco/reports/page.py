@@ -13,12 +13,16 @@ from leco.ontology.draw import to_svg
 from leco.ontology.ontology import Ontology
 from leco.paper import Key
 from leco.reports import plots
+from leco.reports.analyses import Analysis
 from leco.reports.details import (
     ClassScore,
     Point,
     best_on_validation,
     class_scores,
+    counts_labels,
     curve,
+    group_by_frequency,
+    group_means,
     main_cells,
     mistakes,
     mistakes_by_parent,
@@ -42,7 +46,6 @@ from leco.reports.sections import Section
 from leco.text import interval, percent, plural
 
 _FEW_CLASSES = 40
-_GROUPS = 5
 _MOST_PARENTS = 16
 _MOST_CHANGES = 8
 _MARKS = {"confirmed": "✓", "contradicted": "✗", "undecided": "?"}  # for readers who see no colours
@@ -90,7 +93,13 @@ def to_html(report: Report) -> str:
     environment.globals.update(legend=LEGEND, tested=TESTED, marks=_MARKS, problems=problems_text(report))
     shown = [(part, _extras(part, report.runs)) for part in report.parts]
     plans = [(plan, _cost_curve(plan)) for plan in report.plans]
-    return environment.get_template("report.html").render(report=report, parts=shown, plans=plans)
+    found = [(analysis, _analysis_figure(analysis)) for analysis in report.analyses]
+    return environment.get_template("report.html").render(report=report, parts=shown, plans=plans, analyses=found)
+
+
+def _analysis_figure(analysis: Analysis) -> Figure | None:
+    lines = {name: points for name, points in analysis.lines.items() if len(points) > 1}
+    return Figure(analysis.title, analysis.caption, _svg(plots.sizes(lines, *analysis.axes))) if lines else None
 
 
 def _cost_curve(plan: PlanPart) -> Figure:
@@ -155,42 +164,15 @@ def _classes(scores: Mapping[str, Sequence[ClassScore]], metric: str) -> Figure:
 
 
 def _long_tail(scores: Mapping[str, Sequence[ClassScore]], metric: str, notes: list[str]) -> Iterable[Figure]:
-    supports = [found.support for found in next(iter(scores.values()))]
-    grouped = {name: group_by_support(found) for name, found in scores.items()}
-    if len(next(iter(grouped.values()))) < 3 or max(supports) < 1.5 * min(supports):
-        notes.append("No figure of rare and frequent classes: they are few, or most have equally many test samples.")
+    first = next(iter(scores.values()))
+    groups = group_by_frequency(first)
+    if len(groups) < 3:
+        notes.append("No figure of rare and frequent classes: they are few, or most are equally frequent.")
         return
-    caption = "Means over groups of about a fifth of the classes each, rarest first."
-    yield Figure("Rare and frequent classes", caption, _svg(plots.by_support(grouped, metric)))
-
-
-def group_by_support(classes: Sequence[ClassScore], groups: int = _GROUPS) -> list[tuple[str, float]]:
-    """Mean scores of about equally large groups of classes, rarest first; equally frequent classes share a group.
-
-    >>> group_by_support([ClassScore("a", 9, 1.0), ClassScore("b", 1, 0.5), ClassScore("c", 9, 0.0)], 3)
-    [('1', 0.5), ('9', 0.5)]
-    """
-    ordered = sorted(classes, key=lambda found: found.support)
-    by_rank: dict[float, int] = {}
-    for rank, found in enumerate(ordered):
-        by_rank.setdefault(found.support, rank * groups // len(ordered))
-    grouped: dict[int, list[ClassScore]] = {}
-    for found in ordered:
-        grouped.setdefault(by_rank[found.support], []).append(found)
-    result = []
-    for group in grouped.values():
-        low, high = group[0].support, group[-1].support
-        name = _count(low) if low == high else f"{_count(low)} to {_count(high)}"
-        result.append((name, sum(found.value for found in group) / len(group)))
-    return result
-
-
-def _count(number: float) -> str:
-    """A number with at most three digits, for an axis."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.2g}{unit}" if number < 100 * size else f"{number / size:.0f}{unit}"
-    return f"{number:.0f}"
+    counted = "labels" if counts_labels(first) else "test samples"
+    lines = {name: group_means(groups, found) for name, found in scores.items()}
+    caption = f"Means over groups of about a fifth of the classes each, by their number of {counted}, rarest first."
+    yield Figure("Rare and frequent classes", caption, _svg(plots.by_frequency(lines, metric, counted)))
 
 
 def _siblings(section: Section, cells: Mapping[str, Key], ontology: Ontology | None) -> Iterable[Figure]:

@@ -32,6 +32,22 @@ def curves(lines: Mapping[str, Sequence[Point]], ylabel: str) -> str:
     return _svg(figure)
 
 
+def sizes(lines: Mapping[str, Sequence[tuple[float, float]]], xlabel: str, ylabel: str) -> str:
+    """A line for each cell over sizes or costs, on a logarithmic scale."""
+    figure, axes = _figure(3.4)
+    for number, (name, points) in enumerate(lines.items()):
+        ordered = sorted(points)
+        _line(axes, number, [x for x, _ in ordered], [y for _, y in ordered], name)
+    axes.set_xscale("log")
+    ticks = sorted({x for points in lines.values() for x, _ in points})
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], rotation=45 if len(ticks) > 6 else 0)
+    axes.minorticks_off()
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    _legend(figure, axes)
+    return _svg(figure)
+
+
 def classes_dots(cells: Mapping[str, Sequence[ClassScore]], xlabel: str) -> str:
     """A row for each class and a marker for each cell, for few classes."""
     names = [found.name for found in next(iter(cells.values()))]
@@ -60,14 +76,14 @@ def classes_sorted(cells: Mapping[str, Sequence[ClassScore]], ylabel: str) -> st
     return _svg(figure)
 
 
-def by_support(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str) -> str:
+def by_frequency(cells: Mapping[str, Sequence[tuple[str, float]]], ylabel: str, counted: str) -> str:
     """A line for each cell over groups of classes, rarest first."""
     figure, axes = _figure(3.1)
     names = [name for name, _ in next(iter(cells.values()))]
     for number, (cell, values) in enumerate(cells.items()):
         _line(axes, number, range(len(values)), [100 * value for _, value in values], cell)
     axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel("classes, grouped by number of test samples")
+    axes.set_xlabel(f"classes, grouped by number of {counted}")
     axes.set_ylabel(ylabel)
     _legend(figure, axes)
     return _svg(figure)

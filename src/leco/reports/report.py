@@ -9,6 +9,7 @@ from leco.data import UNTESTED
 from leco.paper import FIRST, TABLES, Cell, Key, cells, value_of
 from leco.paper.claims import CLAIMS, Claim
 from leco.paper.layout import Grid, Row, arrange
+from leco.reports.analyses import Analysis, analyses
 from leco.reports.comparison import Comparison, Kind, Scores, Verdict, average, compare, decide, gap_closed
 from leco.reports.plans import PlanPart, read_plans
 from leco.reports.sections import Section, sections
@@ -97,14 +98,15 @@ class Report:
     parts: tuple[Part, ...]
     problems: tuple[str, ...]
     plans: tuple[PlanPart, ...] = ()
+    analyses: tuple[Analysis, ...] = ()
 
 
 def make_report(stored: Stored) -> Report:
     """Make a report from stored stages alone."""
-    # What `leco plan` trained was never tested, and is in its plan.
-    records = [record for record in stored.records if not record.material.endswith(UNTESTED)]
+    records = reported(stored)
     by_benchmark: dict[str, list[Section]] = {}
-    for section in sections(records):
+    everything = sections(records)
+    for section in everything:
         by_benchmark.setdefault(section.benchmark, []).append(section)
     parts = []
     for benchmark, found in by_benchmark.items():
@@ -113,7 +115,13 @@ def make_report(stored: Stored) -> Report:
             tested = tuple(findings(section)) if section.last else ()
             parts.append(Part(section, title, tuple(_facts(section, found)), tuple(tables(section)), tested))
     plans, unread = read_plans(stored.runs)
-    return Report(stored.runs, len(records), tuple(parts), (*stored.problems, *unread), plans)
+    problems = (*stored.problems, *unread)
+    return Report(stored.runs, len(records), tuple(parts), problems, plans, tuple(analyses(everything)))
+
+
+def reported(stored: Stored) -> list[Record]:
+    """The stages of a report: what `leco plan` trained was never tested, and is in its plan."""
+    return [record for record in stored.records if not record.material.endswith(UNTESTED)]
 
 
 def _facts(section: Section, others: Sequence[Section]) -> Iterable[tuple[str, str]]:

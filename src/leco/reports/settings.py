@@ -19,7 +19,10 @@ _BUDGETS = {
     "": "own data",
 }
 # Settings that a reader expects at their defaults, whatever the benchmark.
-_EXPECTED = ("network.weights", "pseudo_labels", "history", "transfer", "finish")
+_EXPECTED = (
+    *("network.weights", "network.embed", "network.frozen_layers", "network.lora", "views.crop", "views.resize"),
+    *("pseudo_labels", "history", "transfer", "finish"),
+)
 
 
 def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

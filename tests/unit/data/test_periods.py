@@ -1,4 +1,5 @@
 import json
+from typing import get_args
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leco import LecoError
-from leco.data.periods import Part, Period, Split, annotate, make_split, stratified_sets
+from leco.data.periods import Annotation, Part, Period, Split, annotate, make_split, stratified_sets
 
 
 def long_tailed(seed: int, classes: int = 30, samples: int = 1_000) -> torch.Tensor:
@@ -133,7 +134,33 @@ def test_all_fine_relabels_everything_so_far(three):
     assert described(annotated.validation) == ("v1", [*range(5, 10), *range(15, 20)])
 
 
-@pytest.mark.parametrize("strategy", ["label-new", "relabel-old", "all-fine"])
+def test_a_mixture_relabels_a_share_of_the_first_samples_and_keeps_the_rest_as_history(three):
+    annotated = annotate(three, 2, "relabel-25")
+    assert described(annotated.newest) == ("v2", [0, 4, 21, 22, 23])
+    assert [described(part) for part in annotated.history] == [("v0", [1, 2, 3]), ("v1", list(range(10, 15)))]
+    assert described(annotated.validation) == ("v2", [5, 9, 26, 27, 28])
+
+
+@pytest.mark.parametrize(("strategy", "share"), [("relabel-25", 0.25), ("relabel-50", 0.5), ("relabel-75", 0.75)])
+def test_every_mixture_costs_one_period_of_labels(strategy, share):
+    split = make_split("x", ["a", "b"], 100, long_tailed(0), 0)
+    annotated = annotate(split, 1, strategy)
+    assert len(annotated.newest.indices) == 100
+    assert torch.isin(annotated.newest.indices, split.periods[0].train).sum() == 100 * share
+    assert len(annotated.history[0].indices) == 100 * (1 - share)
+    everything = torch.cat([annotated.newest.indices, annotated.history[0].indices, annotated.validation.indices])
+    assert len(everything.unique()) == len(everything)
+
+
+def test_unlabelled_samples_follow_the_history_and_are_said_to_be_of_the_newest_version(three):
+    annotated = annotate(three, 1, "with-unlabelled", torch.tensor([40, 41]))
+    assert [described(part) for part in annotated.history] == [("v0", list(range(5))), ("v1", [40, 41])]
+    assert described(annotated.newest) == described(annotate(three, 1, "label-new").newest)
+    with pytest.raises(LecoError, match="x: with-unlabelled: all samples belong to periods"):
+        annotate(three, 1, "with-unlabelled", torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("strategy", get_args(Annotation))
 def test_in_the_first_period_all_strategies_are_one(three, strategy):
     annotated = annotate(three, 0, strategy)
     assert described(annotated.newest) == ("v0", list(range(5)))

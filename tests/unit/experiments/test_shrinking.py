@@ -185,7 +185,7 @@ def test_the_processes_of_torchrun_share_the_work(samples, tmp_path, monkeypatch
         write_copy(path, pixels)
 
     one_by_one = lambda make, items: (make(item) for item in items)  # noqa: E731 (warning filters are global)
-    monkeypatch.setattr(shrinking, "in_threads", one_by_one)
+    monkeypatch.setattr(shrinking, "read_ahead", one_by_one)
     monkeypatch.setattr(shrinking, "write_copy", write)
     with ThreadPoolExecutor(2) as pool:
         machines = [replace(MACHINE, own_fabric=Rank(rank)) for rank in range(2)]

@@ -1,12 +1,13 @@
 """Reports as an HTML page."""
 
+import json
 from html.parser import HTMLParser
 
 from tests.stores import CLASSES, make_stages, write_store
 
-from leco.reports.details import ClassScore
+from leco.reports.details import ClassScore, group_by_frequency, group_means
 from leco.reports.formats import to_markdown
-from leco.reports.page import group_by_support, to_html
+from leco.reports.page import to_html
 from leco.reports.report import make_report
 from leco.reports.stored import read_store
 
@@ -57,8 +58,10 @@ def test_the_page_holds_every_part(report):
 
 def test_a_report_without_details_has_no_figures(tmp_path):
     write_store(tmp_path, make_stages([0]))
-    for path in (*tmp_path.glob("stages/*/metrics.jsonl"), *tmp_path.glob("stages/*/result.json")):
-        path.write_text("broken")
+    for path in tmp_path.glob("stages/*/metrics.jsonl"):
+        path.unlink()
+    for path in tmp_path.glob("stages/*/result.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"test": None}))
     page = to_html(make_report(read_store(tmp_path)))
     assert "Table 2" in page
     assert "<figure>" not in page.split("<details")[0]
@@ -82,4 +85,11 @@ def test_an_empty_store_gives_an_empty_page(tmp_path):
 
 def test_equally_frequent_classes_are_in_one_group():
     classes = [ClassScore(str(i), support, i / 10) for i, support in enumerate([1, 2, 2, 2, 2, 2, 2, 2, 9, 10])]
-    assert [name for name, _ in group_by_support(classes)] == ["1 to 2", "9 to 10"]
+    assert list(group_by_frequency(classes)) == ["1 to 2", "9 to 10"]
+
+
+def test_classes_are_grouped_by_labels_where_these_are_known():
+    classes = [ClassScore("a", 50, 0.5, 3), ClassScore("b", 50, 0.6, 0), ClassScore("c", 50, 0.8, 3.2)]  # of five seeds
+    groups = group_by_frequency(classes)
+    assert groups == {"0": ["b"], "3": ["a", "c"]}
+    assert group_means(groups, classes) == [("0", 0.6), ("3", (0.5 + 0.8) / 2)]

@@ -1,9 +1,12 @@
 """cifar-4tp-leco: CIFAR-100 over four periods: kingdoms, groups, the 20 superclasses, the 100 classes.
 
-The two upper levels are not part of CIFAR-100. They follow WordNet, in which all classes below `living` are kinds of
-`living thing`, those below `man-made` kinds of `artifact`, and clouds, mountains, plains, forests and the sea neither.
-Groups are the next division that no superclass crosses. So mushrooms are with the plants, among CIFAR's fruit and
-vegetables, and a dinosaur is a reptile; people are apart from the mammals, as in WordNet.
+The two upper levels are not part of CIFAR-100. They follow the nouns of WordNet 3.0: every class below `living` is a
+kind of `living thing` (fruit as the plants that bear it), every class below `man-made` a kind of `artifact`, and
+clouds, mountains, plains, forests and the sea neither. Groups are the next division that no superclass crosses: kinds
+of `mammal`, `person`, `vertebrate` (fish and reptiles, among them the dinosaur), `invertebrate`, `plant`,
+`instrumentality` (household, and apart from it vehicles) and `structure`. Five classes are where their superclass is:
+mushrooms with the plants, caterpillars with the invertebrates, roads with the structures, and trains and lawn mowers
+with the vehicles.
 """
 
 from collections.abc import Mapping

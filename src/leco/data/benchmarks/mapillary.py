@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leco.data.ahead import read_ahead
 from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, require
-from leco.data.images import in_threads, inspect_image, letterbox, letterbox_mask, letterbox_size
+from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
 from leco.data.masks import MaskClasses, count_masks
 from leco.data.samples import Files, Samples
 from leco.data.views.sets import segmentation_views
@@ -105,7 +106,7 @@ def _contents(folder: Path, masks: list[tuple[Path, Path]]) -> str:
     kept = folder / f"leco-masks-{seen}.txt"
     if kept.is_file():
         return kept.read_text()
-    digests = in_threads(lambda path: _digest(path.read_bytes()), files)
+    digests = read_ahead(lambda path: _digest(path.read_bytes()), files)
     found = _digest("".join(f"{name} {digest}\n" for (name, _), digest in zip(states, digests, strict=True)).encode())
     with suppress(LecoError):
         write_text(kept, found)
