@@ -22,9 +22,8 @@ check: install  ## formatting, lint and types
 docs: install  ## build the documentation into build/docs; warnings, such as broken links, are errors
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
 
-bench: install  ## time what docs/explanation/performance.md reports; a quarter of an hour on an idle machine
-	@for script in start_up step_overhead released convolutions frozen growth views pixel_losses busy reports; do \
-		echo "== $$script" && $(BIN)/python benchmarks/$$script.py || exit 1; done
+bench: install  ## time what docs/explanation/performance.md reports: 20 minutes on an idle machine
+	$(BIN)/python benchmarks/bench.py
 
 format: install  ## fix what `check` complains about, where a tool can
 	$(BIN)/ruff format .

@@ -4,8 +4,8 @@
 
 ResNet-18, a batch of 32 images of 64 pixels, in one process for each way to wait: the default (threads spin), the
 policy PASSIVE, and a spin count of zero, which is the same for libgomp: their difference is noise. The processes take
-turns, alone and beside as many endless loops as there are cores; medians. Other load is part of the figures: load
-averages are printed. The fastest turn is the least disturbed one.
+turns, alone and beside as many endless loops as there are cores; medians, and their range. Other load is part of the
+figures: load averages are printed. The fastest turn is the least disturbed one.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import os
 import statistics
 import time
 from multiprocessing.connection import Connection
+
+from rows import row
 
 WAYS = {
     "default": {},
@@ -74,7 +76,7 @@ def spin() -> None:
 
 
 def main() -> None:
-    """Time all ways in turns, and print a Markdown table."""
+    """Time all ways in turns, and add a row for each."""
     cores = os.cpu_count() or 1
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=cores, help="torch threads")
@@ -104,11 +106,15 @@ def main() -> None:
     for side in sides.values():
         side.end()
     print(f"load average at the end {os.getloadavg()[0]:.1f}")
-    print("| threads wait | alone, s | fastest turn, s | beside busy processes, s | range, s |\n|---|---|---|---|---|")
     for name in WAYS:
         mine, busy = statistics.median(alone[name]), statistics.median(beside[name])
-        extremes = f"{min(beside[name]):.2f} to {max(beside[name]):.2f}"
-        print(f"| {name} | {mine:.3f} | {min(alone[name]):.3f} | {busy:.2f} | {extremes} |")
+        fastest, extremes = min(alone[name]), f"{min(beside[name]):.2f} to {max(beside[name]):.2f}"
+        row(
+            "waiting",
+            f"seconds of a step; threads wait: `{name}`",
+            f"alone {mine:.3f} (fastest {fastest:.3f}), beside {options.loops} busy loops {busy:.2f} ({extremes})",
+            limit="threads that wait for one that does not run",
+        )
     for name in list(WAYS)[1:]:
         ratios = [mine / usual for mine, usual in zip(alone[name], alone["default"], strict=True)]
         least, middle = min(alone[name]) / min(alone["default"]), statistics.median(ratios)

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from rows import row
+
 IMAGES, MATRIX = 64, 2_048
 STAGES = ((32, 32), (64, 16), (128, 8))  # channels, and side of the maps
 
@@ -28,11 +30,22 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     matrix = torch.randn(MATRIX, MATRIX)
     print(f"{options.threads} thread(s), median of {options.repeats}, billions of operations per second")
-    print(f"matrices of {MATRIX:,}: {rate(lambda: matrix @ matrix, 2 * MATRIX**3, options.repeats):.0f}")
+    product, unit = rate(lambda: matrix @ matrix, 2 * MATRIX**3, options.repeats), "billions of operations a second"
     for layout in (torch.channels_last, torch.contiguous_format):
+        all_rates = []
         for channels, side in STAGES:
-            found = [f"{name} {value:.0f}" for name, value in rates(channels, side, layout, options.repeats).items()]
-            print(f"{str(layout).removeprefix('torch.')}, {channels} channels, {side} x {side}: {', '.join(found)}")
+            found = rates(channels, side, layout, options.repeats)
+            all_rates += found.values()
+            print(
+                f"{channels} channels, {side} x {side}: {', '.join(f'{n} {value:.0f}' for n, value in found.items())}"
+            )
+        named = str(layout).removeprefix("torch.").replace("contiguous_format", "torch's default layout")
+        row(
+            "kernels",
+            f"{unit} in the convolutions of WRN-28-2, `{named}`" if "_" in named else f"the same, {named}",
+            f"{min(all_rates):.0f} to {max(all_rates):.0f}; large matrices {product:.0f}",
+            limit="the processor, if as fast as matrices",
+        )
 
 
 def rates(channels: int, side: int, layout: torch.memory_format, repeats: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ from leco.methods.method import Method
 from leco.training.frozen import drawn_in, make_bank, number_of_views, on_features
 from leco.training.loop import Training
 from made_up import make_job, network, ontology, samples
+from rows import row
 
 CLASSES, SAMPLES = 100, 2_000
 TIMED = 200  # steps of the run that is timed
@@ -38,14 +39,14 @@ def main() -> None:
     for steps in options.steps:
         net = network(options.model, tree, method.coarse)
         job = replace(make_job(method, pool, tree, net if method.needs_teacher else None, steps), strategy="freeze")
-        views = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
+        views, _ = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
         banked = on_features(
             replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, options.draws_per_view
         )
         assert banked is not None
         started = time.perf_counter()
         for kind, indices in drawn_in(job).items():
-            make_bank(job, net.backbone, kind, indices, 2)
+            make_bank(job, net.backbone, kind, indices, 2).enter(0)
         bank = (time.perf_counter() - started) / 2 * views
         fast, slow = Training(*banked, None).run(), Training(job, net, None).run()
         quick, plain = [], []
@@ -53,11 +54,20 @@ def main() -> None:
             quick.append(_seconds(fast, 20))
             plain.append(_seconds(slow, 1))
         one, other = statistics.median(quick[1:]), statistics.median(plain[1:])
-        print(
-            f"{options.model}, {method}, {options.threads} thread(s), {SAMPLES:,} samples, {steps:,} steps: "
-            f"a step {one * 1e3:.1f} ms, forwarding {other * 1e3:.0f} ms, ratio {other / one:.0f}; "
-            f"bank of {views} views {bank:.1f} s; whole run {other * steps / (bank + one * steps):.1f} times as fast",
-            flush=True,
+        if steps == options.steps[0]:
+            row(
+                "freezing",
+                f"factor of a step on a bank of features; {options.model}, `{method}`, {SAMPLES:,} samples",
+                f"{other / one:.0f} ({one * 1e3:.1f} and {other * 1e3:.0f} ms)",
+                goal="10",
+                limit="overhead of small operations",
+            )
+        row(
+            "freezing",
+            f"factor of a whole run of {steps:,} steps, {views} views a sample",
+            f"{other * steps / (bank + one * steps):.1f} (bank {bank:.0f} s)",
+            goal="10",
+            limit="passes that fill the bank",
         )
 
 

@@ -1,15 +1,19 @@
-"""Time of a step as a function of the number of past samples, of past periods, and of classes.
+"""Time of a step as a function of the number of samples, periods, classes and processes.
 
     .venv/bin/python benchmarks/growth.py
 
-A linear head on features of 512 dimensions, `lpl+st-soft/cond`, 64 + 64 samples per step; a larger network would hide
-the cost measured here. All sizes of a row are timed in turns, so that other load affects all of them.
+The first three have a linear head on features of 512 dimensions, `lpl+st-soft/cond`, 64 + 64 samples per step and one
+thread; a larger network would hide the cost measured here. All sizes of a row are timed in turns, so that other load
+affects all of them. Processes share the cores and the batches of WRN-16-1, `lpl`.
 """
 
 import argparse
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -20,10 +24,12 @@ from leco.methods.method import Method
 from leco.models import Network, build_backbone
 from leco.ontology.ontology import Ontology
 from leco.training.loop import Training
-from made_up import ENDLESS, make_job, ontology, samples
+from made_up import ENDLESS, HALF, make_job, make_training, ontology, samples
+from rows import line, row
 
 DIMENSIONS, SHOWN = 512, 4_096
-METHOD = Method.parse("lpl+st-soft/cond")
+METHOD_NAME = "lpl+st-soft/cond"
+METHOD = Method.parse(METHOD_NAME)
 
 
 def features(tree: Ontology, count: int) -> Samples:
@@ -41,32 +47,76 @@ def training(classes: int, periods: int, count: int) -> Training:
     return Training(replace(job, views=feature_views(1.0), normalise=lambda x: x), student, None)
 
 
-def row(name: str, sizes: Sequence[int], runs: Sequence[Training], repeats: int) -> None:
-    """Time some runs in turns, and print the time of a step."""
-    steps = [run.run() for run in runs]
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(repeats + 1):
-        for number, run in enumerate(steps):
+def timed(name: str, measured: str, limit: str, runs: Mapping[int, Training], options: argparse.Namespace) -> None:
+    """Time some runs in turns, and add a row and a line of the time of a step."""
+    steps = {size: run.run() for size, run in runs.items()}
+    times: dict[int, list[float]] = {size: [] for size in runs}
+    for _ in range(options.repeats + 1):
+        for size, run in steps.items():
             started = time.perf_counter()
-            for _ in range(5):
+            for _ in range(options.steps):
                 next(run)
-            times[number].append((time.perf_counter() - started) / 5)
-    medians = [statistics.median(found[1:]) for found in times]
-    summary = ", ".join(f"{size:,}: {found * 1e3:.1f} ms" for size, found in zip(sizes, medians, strict=True))
-    print(f"{name}: {summary}; last over first {medians[-1] / medians[0]:.2f}", flush=True)
+            times[size].append((time.perf_counter() - started) / options.steps)
+    medians = {size: 1e3 * statistics.median(found[1:]) for size, found in times.items()}
+    sizes, found = ", ".join(f"{size:,}" for size in medians), ", ".join(f"{time:,.1f}" for time in medians.values())
+    row("growth", f"ms a step with {sizes} {measured}", found, limit=limit)
+    line(f"growth-{name}", METHOD_NAME, medians)
+
+
+def images_per_second(processes: int, steps: int) -> float:
+    """Speed of some processes together, which share the cores."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += [__file__, "--steps", str(steps), "--process"]
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    found = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)}
+    )
+    return float(found.stdout.split()[-1])
+
+
+def run_process(steps: int) -> None:
+    """Train as one of several processes; the first prints the speed of all."""
+    tree = ontology(100)
+    run = make_training(Method.parse("lpl"), "wrn-16-1", samples(tree, 2_000), tree)
+    going, fabric = run.run(), run.job.fabric
+    next(going)
+    fabric.barrier()
+    started = time.perf_counter()
+    for _ in range(steps):
+        next(going)
+    fabric.barrier()
+    if fabric.is_global_zero:
+        print(2 * HALF * steps / (time.perf_counter() - started), flush=True)
 
 
 def main() -> None:
-    """Print a row for each quantity."""
+    """Add a row and a figure for each quantity."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4, help="of a turn")
+    parser.add_argument("--samples", type=int, nargs="+", default=[2, 2_000, 20_000, 200_000, 2_000_000])
+    parser.add_argument("--periods", type=int, nargs="+", default=[2, 3, 4, 5, 6])
+    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1_000, 10_000, 100_000])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--process", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    counts, periods, classes = (2_000, 20_000, 200_000, 2_000_000), (2, 3, 4, 5, 6), (100, 316, 1_000, 3_162, 10_000)
-    row("samples", counts, [training(100, 2, count) for count in counts], options.repeats)
-    row("periods", periods, [training(3_125, number, 20_000) for number in periods], options.repeats)
-    row("classes", classes, [training(number, 2, 20_000) for number in classes], options.repeats)
+    if options.process:
+        run_process(options.steps)
+        return
+    torch.set_num_threads(1)
+    counts = {count: training(100, 2, count) for count in options.samples}
+    timed("samples", "samples, of which half are past ones", "overhead of small operations", counts, options)
+    del counts
+    periods = {number: training(3_125, number, 20_000) for number in options.periods}
+    timed("periods", "periods, 3,125 classes", "one coarse loss for each older period", periods, options)
+    classes = {number: training(number, 2, 20_000) for number in options.classes}
+    timed("classes", "classes", "the head's matrix products and its optimiser: memory bandwidth", classes, options)
+    del classes
+    speeds = {number: images_per_second(number, 5 * options.steps) for number in options.processes}
+    numbers, found = ", ".join(map(str, speeds)), ", ".join(f"{speed:,.0f}" for speed in speeds.values())
+    cores = os.cpu_count() or 1
+    row("growth", f"images/s of {numbers} processes on {cores} cores", found, limit="cores, which processes share")
+    line("growth-processes", "WRN-16-1, lpl", speeds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Synthetic data of CIFAR's shape, in two versions, for timing: needs no files, and the work is always the same."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,7 +56,16 @@ def network(model: str, tree: Ontology, coarse: str = "ce") -> Network:
     return Network(build_backbone(model, (3, 32, 32)), tree.versions if coarse == "joint" else [tree.newest])
 
 
-def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | None, steps: int = ENDLESS) -> Job:
+def make_job(
+    method: Method,
+    pool: Samples,
+    tree: Ontology,
+    teacher: Network | None,
+    steps: int = ENDLESS,
+    *,
+    device: str = "cpu",
+    settings: Settings | None = None,
+) -> Job:
     """The job that `leco run` would make: 64 new and 64 old samples per step, or 128 new ones."""
     keep_memory()
     summands = terms(method)
@@ -63,12 +73,17 @@ def make_job(method: Method, pool: Samples, tree: Ontology, teacher: Network | N
     uses_history = any(request.part == "history" for term in summands for request in term.needs)
     if not uses_history:
         annotated = replace(annotated, history=())
-    batches = Steps(pool, annotated, tree.evidence(), HALF if uses_history else 2 * HALF, 0, steps=steps)
-    settings = Settings().change(optimiser={"learning_rate": (0.01,)}, batches={"evaluate_every": ENDLESS})
-    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, make_fabric("cpu"))
+    fabric, size = make_fabric(device), HALF if uses_history else 2 * HALF
+    share = {"rank": fabric.global_rank, "ranks": fabric.world_size}  # under `torchrun`
+    batches = Steps(pool, annotated, tree.evidence(), size, 0, steps=steps, **share)
+    timed = {"optimiser": {"learning_rate": (0.01,)}, "batches": {"evaluate_every": ENDLESS}}
+    settings = (settings or Settings()).change(**timed)
+    return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, fabric)
 
 
-def make_training(method: Method, model: str, pool: Samples, tree: Ontology, steps: int = ENDLESS) -> Training:
-    """A training of `steps` steps of the second period."""
+def make_training(
+    method: Method, model: str, pool: Samples, tree: Ontology, steps: int = ENDLESS, **options: Any
+) -> Training:
+    """A training of `steps` steps of the second period; options are those of `make_job`."""
     teacher = network(model, tree) if method.needs_teacher else None
-    return Training(make_job(method, pool, tree, teacher, steps), network(model, tree, method.coarse), None)
+    return Training(make_job(method, pool, tree, teacher, steps, **options), network(model, tree, method.coarse), None)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from leco import Evidence, Ontology
 from leco.methods import label_nll
+from rows import row
 
 CASES = ("newest", "coarse", "mixed", "shares")
 Loss = Callable[[Tensor], Tensor]
@@ -114,6 +115,7 @@ def main() -> None:
             command = [sys.executable, __file__, *sizes, "--cases", case, "--peak-of", side]
             peaks[case, side] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     logits = torch.randn(shape, device=device).requires_grad_()
+    times, memory = [], []
     for case in options.cases:
         theirs, ours = losses(case, shape, device)
         turn(theirs, logits), turn(ours, logits)  # warm-up
@@ -126,6 +128,15 @@ def main() -> None:
             f"ratio of times {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
             f"of peaks {peaks[case, 'ours'] / peaks[case, 'theirs']:.2f}"
         )
+        times.append(statistics.median(ratios))
+        memory.append(peaks[case, "ours"] / peaks[case, "theirs"])
+    row(
+        "classes",
+        f"pixel losses relative to `F.cross_entropy`, {' × '.join(map(str, shape))}, {len(times)} kinds of labels",
+        f"time {min(times):.2f} to {max(times):.2f}, peak memory {min(memory):.2f} to {max(memory):.2f}",
+        goal="1.5, 1.25",
+        limit="memory bandwidth",
+    )
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from leco.methods.method import Method
 from leco.training.loop import Training
 from leco.training.optimisers import rate_factor
 from made_up import HALF, make_training, ontology, samples
+from rows import row
 from views import pil_cutout, pil_randaugment
 
 Batches = Iterator[tuple[list[Tensor], Tensor, Tensor]]
@@ -120,6 +121,8 @@ class Plain:
             loss = loss + self.pseudo(self.student(old)[newest], self.teacher.eval(), old, coarse, 0.0)
         training.state.zero_grad()
         loss.backward()
+        if settings.optimiser.clip:
+            nn.utils.clip_grad_norm_(self.student.parameters(), settings.optimiser.clip)
         training.state.step()
         decay = self.average.decay_at(self.step_number)
         with torch.no_grad():
@@ -231,10 +234,13 @@ def main() -> None:
         for side in sides:
             side.end()
         mine, other = (statistics.median(times) / EPOCH for times in zip(*turns, strict=True))
-        print(
-            f"{name}, {options.model}, {options.threads} thread(s): ours {2 * HALF / mine:,.0f} images/s, "
-            f"plain {2 * HALF / other:,.0f} images/s, ratio {other / mine:.2f}",
-            flush=True,
+        kept = ", which keeps its workers" if options.keep_workers else ""
+        row(
+            "steps",
+            f"factor over a loop in the manner of the released code{kept}; {options.model}, `{name}`",
+            f"{other / mine:.2f} ({2 * HALF / mine:,.0f} and {2 * HALF / other:,.0f} images/s)",
+            goal="2",
+            limit="convolutions",
         )
 
 

@@ -6,6 +6,7 @@ Each is a process of its own, started several times; medians, of wall-clock and 
 machine do not lengthen. `tests/smoke/test_start_up.py` checks what is imported.
 """
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -13,7 +14,8 @@ import sys
 import tempfile
 import time
 
-REPEATS = 5
+from rows import row
+
 TRAINING = ["run", "digits-leco", "--method", "ce", "--set", "training.batches.steps=1"]
 CASES = {
     "python": ["-c", "pass"],
@@ -22,8 +24,14 @@ CASES = {
     "from leco import Settings": ["-c", "from leco import Settings"],
     "leco --help": ["-m", "leco", "--help"],
     "leco run --help": ["-m", "leco", "run", "--help"],
-    "a training run of one step": ["-m", "leco", *TRAINING],
+    "a training run of one step: digits, two periods, evaluation, bundle": ["-m", "leco", *TRAINING],
 }
+LIMITS = {  # goals, and what limits the time
+    "python": ("", "the interpreter"),
+    "leco --help": ("0.5 s", "the interpreter and the help's formatting"),
+    "a training run of one step: digits, two periods, evaluation, bundle": ("6 s", "importing torch"),
+}
+PLAIN = [name for name in CASES if not name.startswith("a ")]
 
 
 def started(*words: str) -> tuple[float, float]:
@@ -36,10 +44,21 @@ def started(*words: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print a line for each case."""
+    """Add a row for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
     for name, words in CASES.items():
-        wall, cpu = (statistics.median(times) for times in zip(*(started(*words) for _ in range(REPEATS)), strict=True))
-        print(f"{name}: {wall:.2f} s, {cpu:.2f} s of CPU (median of {REPEATS})", flush=True)
+        times = [started(*words) for _ in range(options.repeats)]
+        wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))
+        goal, limit = LIMITS.get(name, ("", "imports"))
+        row(
+            "start-up",
+            f"`{name}`" if name in PLAIN else name,
+            f"{wall:.2f} s, {cpu:.2f} s of CPU",
+            goal=goal,
+            limit=limit,
+        )
 
 
 if __name__ == "__main__":

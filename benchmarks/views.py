@@ -27,6 +27,7 @@ from torchvision.transforms import Compose, RandomCrop, RandomHorizontalFlip, To
 from leco.data.benchmarks import load
 from leco.data.rng import Draws
 from leco.data.views.randaugment import strong
+from rows import row
 
 N, SIDE = 128, 32
 BATCHES = 5  # per turn: a core that was idle is slow at first
@@ -123,10 +124,12 @@ def main() -> None:
     for threads in dict.fromkeys((1, cores)):
         with get_context("spawn").Pool(threads, initializer=hold, initargs=(arrays,)) as pool:
             ours, theirs = race(images, threads, options.repeats, pool)
-        print(
-            f"{threads} core(s), {N} images, median of {options.repeats} turns: "
-            f"ours {N / ours:,.0f} images/s ({ours * 1e3:.2f} ms), "
-            f"PIL {N / theirs:,.0f} images/s ({theirs * 1e3:.2f} ms), ratio {theirs / ours:.1f}"
+        row(
+            "steps",
+            f"factor of strong views of {N} images over PIL, {threads} core{'s'[: threads - 1]}",
+            f"{theirs / ours:.1f} ({N / ours:,.0f} and {N / theirs:,.0f} images/s)",
+            goal="5",
+            limit="gathering pixels",
         )
 
 

@@ -135,8 +135,11 @@ class PretendedFabric:
     def autocast(self) -> Any:
         return nullcontext()
 
-    def setup(self, network: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-        return network, optimiser
+    def setup_module(self, network: nn.Module) -> nn.Module:
+        return network
+
+    def setup_optimizers(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        return optimiser
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -147,4 +150,4 @@ class PretendedFabric:
         nn.utils.clip_grad_norm_(network.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
 
     def all_reduce(self, values: Tensor, reduce_op: str = "sum") -> Tensor:
-        return values
+        return values.to(self.device)  # as Fabric does

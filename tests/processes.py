@@ -55,10 +55,20 @@ CASES = {
         {"method": "lpl+st-soft/cond"},
         PIXELS | MANY | SLOWLY | {"training.batches.steps": "3"},
     ),
+    "shard": (
+        *("digits-leco", {"method": "lpl+fixmatch/cond"}),
+        SHORT | {"training.network.shard": "true", "training.average.decay": "0.5", "training.optimiser.clip": "1"},
+    ),
     "recompute": ("digits-leco", {"method": "lpl"}, SHORT | {"training.network.recompute": "true"}),
     "parts": (  # of a whole batch or of a process's share, so BatchNorm must not look at them
         *("digits-leco", {"method": "joint+fixmatch/cond"}),
         SHORT | {"training.batches.parts": "3", "training.network.frozen_norm": "true"},
+    ),
+    "more shards": (
+        *("digits-leco", {"method": "joint+st-soft"}),
+        SHORT
+        | {"training.network.shard": "true", "training.optimiser.name": "adamw", "training.batches.steps": "40"}
+        | {"training.batches.evaluate_every": "15"},
     ),
     "more pixels": ("mapillary-leco-2.5k", {"method": "joint+st-hard"}, PIXELS | {"training.batches.steps": "30"}),
 }

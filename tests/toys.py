@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from leco.data.benchmarks import Benchmark, Recipe, register
 from leco.data.benchmarks.benchmark import labelled
-from leco.data.inputs import InputBatch, vector_batches
+from leco.data.inputs import ALONE, InputBatch, Share, vector_batches
 from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import lazy_samples
 from leco.data.rng import Draws
@@ -216,9 +217,16 @@ class Signals(Modality):
             raise LecoError(f"{name!r} is not a network for signals; use conv-WIDTH")
 
     def inputs(
-        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+        self,
+        arguments: Sequence[str],
+        shape: Sequence[int],
+        side: int | None,
+        *,
+        size: int,
+        root: Path | None,
+        share: Share = ALONE,
     ) -> Iterator[InputBatch]:
-        for batch in vector_batches(arguments, CHANNELS * shape[1], root):
+        for batch in islice(vector_batches(arguments, CHANNELS * shape[1], root), share[0], None, share[1]):
             yield replace(batch, inputs=two_channels(batch.inputs)) if batch.names else batch
 
 

@@ -48,7 +48,7 @@ def taxa(species: int = 810, orders: int = 123, families: int = 339, genera: int
 
 def made_up_inat(folder: Path, parts: Mapping[str, int], classes: int = 810) -> None:
     """Archives of Semi-iNat 2021: `PART/CLASS/NUMBER.jpg`, so many images a class; all are links to one file."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (40, 30), (9, 99, 9)).save(folder / "image.jpg")
     for part, images in parts.items():
         for label in range(classes):

@@ -1,20 +1,23 @@
 """The device, precision and processes of a run, through Lightning Fabric."""
 
 import ctypes
+import importlib.util
 import inspect
 import logging
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.accelerators.accelerator import Accelerator
 from lightning_fabric.plugins import MixedPrecision
 from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.amp import GradScaler
@@ -23,13 +26,14 @@ from torch.nn.parallel import DistributedDataParallel
 from leco.errors import LecoError, nearest
 from leco.settings import Precision
 
+_Item = TypeVar("_Item")
 _KINDS = ("cpu", "cuda", "mps", "xpu", "npu", "hpu", "mtia", "maia", "privateuseone")  # of devices that torch may know
 Computed = Literal["32-true", "32-tf32", "bf16-mixed", "16-mixed"]  # precisions, once `auto` is resolved
 
 
 @lru_cache(maxsize=1)
-def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabric:
-    """Return a Fabric for one device or, under `torchrun`, one device per process."""
+def make_fabric(device: str = "auto", precision: Precision = "32-true", shard: bool = False) -> Fabric:
+    """Return a Fabric for one device or, under `torchrun`, one device per process, which may `shard` networks."""
     chosen = resolve_device(device)
     computed = resolve_precision(chosen.type, precision)
     check_precision(chosen.type, computed)
@@ -40,7 +44,13 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
         raise LecoError(f"device: {device} is one device, for one process, not {processes}; use cpu or cuda")
     if chosen.type == "cuda":
         torch.set_float32_matmul_precision("highest" if computed == "32-true" else "high")
-    strategy: Any = DDPStrategy(**_without_broadcast()) if processes > 1 else "auto"
+    strategy: Any = "auto"
+    if processes > 1 and shard:
+        if computed == "16-mixed":
+            raise LecoError("training.network.precision: 16-mixed cannot scale sharded gradients; use 32-true")
+        strategy = ModelParallelStrategy(_shard, data_parallel_size=processes, tensor_parallel_size=1)
+    elif processes > 1:
+        strategy = DDPStrategy(**_without_broadcast())
     kind: Any = chosen.type
     if chosen.type not in ("cpu", "cuda"):
         kind = _Other()
@@ -54,6 +64,16 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true") -> Fabri
     )
     fabric.launch()
     return fabric
+
+
+def _shard(network: Any, mesh: Any) -> nn.Module:
+    """Divide the parameters of an `AnyNetwork` among processes; those of a block are gathered while it computes."""
+    from torch.distributed.fsdp import fully_shard
+
+    for part in (*network.blocks, network):
+        fully_shard(part, mesh=mesh["data_parallel"])
+    divided: nn.Module = network
+    return divided
 
 
 class _Other(Accelerator):
@@ -90,6 +110,21 @@ class _Other(Accelerator):
     def name() -> str:
         """Return a name that Lightning does not use."""
         return "other"
+
+
+def in_turn(fabric: Fabric, mine: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield the items of all processes, one of each in turn, in each of them."""
+    if fabric.world_size == 1:
+        yield from mine
+        return
+    mine = iter(mine)
+    while True:
+        found: list[_Item | None] = [None] * fabric.world_size
+        torch.distributed.all_gather_object(found, next(mine, None))
+        items = [item for item in found if item is not None]
+        yield from items
+        if not items:
+            return
 
 
 def _without_broadcast() -> dict[str, Any]:
@@ -207,6 +242,16 @@ def place(network: nn.Module, device: torch.device) -> nn.Module:
     return placed
 
 
+def compiled(network: nn.Module, device: torch.device) -> Callable[..., Any]:
+    """Return the network, compiled at its first passes; refuse if what compiles it is missing."""
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise LecoError("training.network.compile: needs a C++ compiler; install g++ or clang, or set it to false")
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        raise LecoError("training.network.compile: needs Triton; pip install triton, or set it to false")
+    function: Callable[..., Any] = torch.compile(network)
+    return function
+
+
 def share_statistics(network: nn.Module, device: torch.device) -> nn.Module:
     """Synchronise BatchNorm over all processes, so that results equal those of one process."""
     if device.type == "cuda":
@@ -239,7 +284,8 @@ class _OverAll(torch.autograd.Function):
         return _OverAll.forward(_, gradient.contiguous())
 
 
-def _over_all(values: Tensor) -> Tensor:
+def over_all(values: Tensor) -> Tensor:
+    """Sum over all processes; Fabric's own sum has a barrier before it, at which a GPU is waited for."""
     total: Tensor = _OverAll.apply(values)
     return total
 
@@ -265,16 +311,16 @@ class SharedBatchNorm(nn.modules.batchnorm._BatchNorm):
         x = inputs.to(torch.promote_types(inputs.dtype, torch.float32))
         over = [dim for dim in range(x.dim()) if dim != 1]
         shape = [1, -1] + [1] * (x.dim() - 2)
-        count = _over_all(x.new_tensor(x.numel() / x.shape[1]))
-        mean = _over_all(x.sum(dim=over)) / count
+        count = over_all(x.new_tensor(x.numel() / x.shape[1]))
+        mean = over_all(x.sum(dim=over)) / count
         centred = x - mean.view(shape)
-        variance = _over_all(centred.square().sum(dim=over)) / count
+        variance = over_all(centred.square().sum(dim=over)) / count
         assert self.running_mean is not None
         assert self.running_var is not None
+        assert self.num_batches_tracked is not None
         with torch.no_grad():
             momentum = 0.0 if self.momentum is None else self.momentum
-            if self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
+            self.num_batches_tracked.add_(1)
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * count / (count - 1), momentum)
         normalised = centred * (variance.view(shape) + self.eps).rsqrt()

@@ -62,6 +62,14 @@ class NetworkSettings(Part):
     """Keep only the inputs of the backbone's blocks, and compute the rest again for the backward pass (activation
     checkpointing): the same results with a fraction of the memory, for another forward pass."""
 
+    shard: bool = False
+    """Divide the weights, their gradients and averages, and the optimiser's state among the processes of `torchrun`
+    (FSDP2), for backbones that are too large for one GPU. Otherwise each process has all of them (DDP)."""
+
+    compile: bool = False
+    """Compile forward and backward passes of training with `torch.compile`: faster steps, equal up to rounding, after a
+    start-up of up to a minute or more for each stage. Needs a C++ compiler on CPUs and Triton on GPUs."""
+
     @model_validator(mode="after")
     def _words_or_file(self) -> Self:
         if self.weights not in WEIGHTS and not self.weights.endswith(WEIGHT_SUFFIXES):
@@ -83,8 +91,9 @@ class NetworkSettings(Part):
         return self
 
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
-        """Weights to start from, if the network starts from a previous one."""
-        return () if strategy == "scratch" or self.embed else ("weights",)
+        """Weights to start from, if the network starts from a previous one; ways to train a backbone that is frozen."""
+        names = [] if strategy == "scratch" or self.embed else ["weights"]
+        return (*names, "recompute", "shard") if strategy == "freeze" or self.embed else tuple(names)
 
 
 class OptimiserSettings(Part):

@@ -18,6 +18,8 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.data.views.sets import ViewSet, crop_views, feature_views, segmentation_views, view_set
 from leco.evaluation.evaluate import Candidate, Predictor, judge
 from leco.experiments.embedding import Embedder
+from leco.experiments.machine import Machine
+from leco.experiments.recording import recording
 from leco.methods.method import ALL_METHODS, Method
 from leco.methods.terms import terms
 from leco.modalities import MODALITIES
@@ -79,10 +81,11 @@ def assert_no_waits(make: Callable[[], Training]) -> None:
     """The second step waits for nothing: the first fills caches, and later ones are read together."""
     with pretended_gpu() as gpu:
         training = make()
-        steps = training.run()
-        next(steps)
-        gpu.waits.clear()
-        next(steps)
+        with recording(training, None, Machine()) as record:
+            steps = training.run()
+            record(next(steps))
+            gpu.waits.clear()
+            record(next(steps))
         assert gpu.waits == []
         assert {parameter.device for parameter in training.network.parameters()} == {GPU}
         assert {parameter.device for parameter in training.average.model.parameters()} == {GPU}
@@ -115,6 +118,19 @@ def test_a_step_on_vectors_waits_for_nothing(method):
 
     views = feature_views(torch.full((8,), 2.0))
     assert_no_waits(lambda: make_training(method, samples((8,)), views, network, normalise=lambda x: x))
+
+
+def test_a_step_of_several_processes_waits_for_nothing(monkeypatch):
+    """Losses are summed over processes in every step; whether to stop is asked when they are read."""
+    sums, views = [], feature_views(torch.full((8,), 2.0))
+    monkeypatch.setattr("torch.distributed.all_reduce", sums.append)
+    monkeypatch.setattr(PretendedFabric, "world_size", 2)
+
+    def network(versions: Any) -> Network:
+        return Network(build_backbone("mlp", (8,)), versions)
+
+    assert_no_waits(lambda: make_training("lpl+fixmatch/cond", samples((8,)), views, network, normalise=lambda x: x))
+    assert [each.device.type for each in sums] == ["cuda"] * 2
 
 
 MANY = Ontology.from_taxonomy("many", ["v0", "v1"], [(f"a{k // 200}", f"b{k}") for k in range(20_000)])

@@ -15,6 +15,7 @@ from tests.commands import assert_refused, leco
 from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
+from leco.experiments.stages import Stage
 
 grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.batches.steps=8", "--jobs", 2)
 
@@ -246,6 +247,11 @@ def test_by_default_there_is_one_training_a_gpu_and_one_a_core_without(monkeypat
         with pytest.raises(RuntimeError, match="enough"):
             list(grid_module.run_locally(graph, Path(), "nowhere", jobs, device))
     assert started == [(2, ["0", "2"]), (grid_module.cores(), []), (5, ["0", "2"])]
+    monkeypatch.setattr(Stage, "on_features", True)  # heads are small
+    monkeypatch.setattr(grid_module, "prepare", lambda *_: None)
+    with pytest.raises(RuntimeError, match="enough"):
+        list(grid_module.run_locally(graph, Path(), "nowhere"))
+    assert started[3:] == [(8, ["0", "2"])]
 
 
 def test_workers_that_read_ahead_reach_the_machine_of_a_stage(monkeypatch, tmp_path):

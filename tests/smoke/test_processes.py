@@ -17,7 +17,7 @@ from leco.data.benchmarks import BENCHMARKS
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-CASES = {2: ("soft", "freeze", "lp-ft", "pixels", "recompute", "parts"), 4: ("soft", "parts")}
+CASES = {2: ("soft", "freeze", "lp-ft", "pixels", "recompute", "parts", "shard"), 4: ("soft", "parts", "shard")}
 
 
 @pytest.fixture
@@ -52,6 +52,8 @@ def assert_same_stages(alone: Path, shared: Path, number: int) -> None:
             torch.testing.assert_close(weights[name], others[name], rtol=1e-3, atol=3e-4)
         results = [json.loads((folder / "result.json").read_text()) for folder in folders]
         assert [r["processes"] for r in results] == [1, number]
+        sharded = json.loads((folders[1] / "config.json").read_text())["training"]["network"]["shard"]
+        assert [r.get("sharded", False) for r in results] == [False, sharded]
         assert results[0]["pseudo_labels"] == pytest.approx(results[1]["pseudo_labels"], rel=1e-3)
         score = results[0]["metric"]
         scores = [r["test"][r["version"]][score] for r in results]
@@ -70,22 +72,30 @@ def test_a_batch_that_processes_cannot_share_is_refused_before_anything_is_train
 
 
 @pytest.mark.slow
-def test_a_killed_segmentation_ends_in_the_same_bits(tmp_path, vistas):
+@pytest.mark.parametrize(("case", "number"), [("more pixels", 1), ("more shards", 2)])
+def test_a_killed_run_ends_in_the_same_bits(case, number, tmp_path, vistas):
+    start = [*TORCHRUN, f"--nproc_per_node={number}"] if number > 1 else [sys.executable]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    processes.run("more pixels", whole, vistas)
-    command = [sys.executable, "-m", "tests.processes", str(killed), str(vistas), "more pixels"]
-    environment = {**os.environ, **ONE_THREAD, "LECO_SAVE_EVERY": "0"}
-    with subprocess.Popen(command, env=environment) as process:
+    command = {runs: [*start, "-m", "tests.processes", str(runs), str(vistas), case] for runs in (whole, killed)}
+    environment = {**os.environ, **ONE_THREAD}
+
+    def complete(runs: Path) -> None:
+        result = subprocess.run(command[runs], env=environment, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+
+    complete(whole)
+    with subprocess.Popen(command[killed], env={**environment, "LECO_SAVE_EVERY": "0"}) as process:
         while not list(killed.glob("partial/*/checkpoint-b.safetensors")):
             assert process.poll() is None
             time.sleep(0.02)
-        process.kill()
+        process.terminate() if number > 1 else process.kill()  # torchrun ends its processes
     assert list(killed.glob("partial/*/checkpoint-*"))
-    processes.run("more pixels", killed, vistas)
+    complete(killed)
     stages = sorted(path.name for path in (whole / "stages").iterdir())
     assert stages == sorted(path.name for path in (killed / "stages").iterdir())
     for stage in stages:
-        for file in ("model.safetensors", "metrics.jsonl", "overlays.png"):
+        pictures = ["overlays.png"] if "pixels" in case else []
+        for file in ("model.safetensors", "metrics.jsonl", *pictures):
             assert (whole / "stages" / stage / file).read_bytes() == (killed / "stages" / stage / file).read_bytes()
 
 

@@ -1,17 +1,21 @@
 """`leco reproduce`: every table of the paper, on made-up data in the official layouts."""
 
+import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import timm
+from safetensors.torch import save_file
 from tests.commands import assert_refused, leco
 from tests.pages import ROOT, blocks
 from tests.trees import made_up_cifar, made_up_inat, made_up_vistas, taxa, write_annotation
 
 from leco import LecoError
-from leco.data.benchmarks import cifar
+from leco.data.benchmarks import BENCHMARKS, cifar
 from leco.experiments import cost
 from leco.experiments.timing import Pace
 from leco.paper import TABLES, cells
@@ -19,11 +23,12 @@ from leco.paper.trainings import trainings
 
 PAGE = ROOT / "docs" / "how-to" / "reproducing.md"
 COMMANDS = [line for block in blocks(PAGE) for line in block.commands if line.startswith("leco reproduce")]
+COLUMNS = ("benchmark", "period", "method", "strategy", "annotation")
 RANDOM = "training.network.weights=random"  # nothing is downloaded
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """CIFAR-100, Semi-iNat and Mapillary Vistas, made up."""
     root = tmp_path_factory.mktemp("data")
     with pytest.MonkeyPatch.context() as patch:
@@ -59,7 +64,8 @@ def test_a_dry_run_of_each_command_counts_stages_and_estimates_their_cost(comman
     assert set(shown) == benchmarks
     assert sum(int(line[1]) for line in shown.values()) == count
     assert "hours of one CPU like this one" in result.stdout
-    assert re.search(r"disk: [\d.]+ [MG]B of weights, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
+    copies = r", [\d.]+ [MG]B of shrunken images" if any(name.startswith("mapillary") for name in benchmarks) else ""
+    assert re.search(rf"disk: [\d.]+ [MG]B of weights{copies}, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
     assert re.search(r"memory: [\d.]+ [MG]B for the measured steps", result.stdout)
     assert not (tmp_path / "runs").exists()
 
@@ -97,6 +103,59 @@ def test_a_table_is_trained_resumed_and_reported(data, tmp_path, monkeypatch):
     report = leco("report", "runs", "--output", "report.md", cwd=tmp_path)
     assert report.returncode == 0, report.stderr
     assert "65.83" in (tmp_path / "report.md").read_text()  # the paper's figure, beside ours
+
+
+TINY = {
+    "cifar": {"network.backbone": "wrn-10-1"},
+    "inat": {"network.backbone": "test_resnet"},
+    "mapillary": {
+        **{"network.backbone": "test_resnet", "network.weights": "DATA/weights.safetensors"},
+        **{"segmentation.crop": 32, "segmentation.base_size": 64, "segmentation.window": 64},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same data, with fewer images, those of Mapillary scaled to fewer pixels; a stage takes less than a second."""
+    root = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cifar, "_MD5", made_up_cifar(root, samples=200))
+        made_up_inat(root / "semi-inat-2021", {"l_train": 1})
+        made_up_inat(root / "semi-inat-2021", {"u_train_in": 1, "val": 1}, classes=12)
+        write_annotation(root / "semi-inat-2021", taxa())
+        made_up_vistas(root / "mapillary-vistas", images=16)
+        for name in ("mapillary-leco-2.5k", "mapillary-leco-9k"):
+            patch.setitem(BENCHMARKS._entries, name, replace(BENCHMARKS[name], image_size=64))
+        save_file(timm.create_model("test_resnet").state_dict(), root / "weights.safetensors")
+        yield root
+
+
+@pytest.fixture(scope="module")
+def all_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for all tables, which share stages."""
+    return tmp_path_factory.mktemp("all") / "runs"
+
+
+@pytest.mark.parametrize("number", sorted({table.number for table in TABLES.values() if table.number}))
+def test_each_table_is_trained_with_two_steps_a_stage_and_reported(number, small_data, all_runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("leco.experiments.grid._workers", lambda *_: Here())
+    common = {"network.weights": "random", "optimiser.learning_rate": 0.01, "batches.steps": 2, "batches.size": 4}
+    for benchmark in {cell.benchmark for cell in cells(str(number))}:
+        changed = common | TINY[benchmark.split("-")[0]]
+        settings = [word for name, value in changed.items() for word in ("--set", f"training.{name}={value}")]
+        settings = [word.replace("DATA", str(small_data)) for word in settings]
+        call = ["reproduce", f"table-{number}", "--only", benchmark, *settings, "--size", 8, "--seeds", 0]
+        result = leco(*call, "--data", small_data, "--runs", all_runs, "--jobs", 1, "--device", "cpu")
+        assert result.returncode == 0, result.stderr
+    report = leco("report", all_runs, "--output", "report.csv", cwd=tmp_path)
+    assert report.returncode == 0, report.stderr
+    rows = list(csv.DictReader((tmp_path / "report.csv").read_text().splitlines()))
+    shown = {tuple(row[name] for name in COLUMNS): row for row in rows}
+    for cell in cells(str(number)):
+        row = shown[cell.benchmark, str(cell.period), *cell.key[1:]]
+        assert 0 <= float(row["mean"]) <= 100
+        assert row["paper"]
 
 
 def test_mapillary_is_trained_once_and_the_others_with_five_seeds():

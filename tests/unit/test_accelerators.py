@@ -1,14 +1,15 @@
 """Names of devices, on machines with accelerators that are pretended."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from leco import LecoError
 from leco.devices import accelerator, check_precision, make_fabric, place, resolve_device
-from leco.experiments.grid import gpus
-from leco.experiments.ray import num_gpus
+from leco.experiments.grid import Graph, gpus
+from leco.experiments.ray import gpu_share, run_on_ray
 from leco.placement import send
 
 Machine = Callable[[str, int], None]
@@ -90,7 +91,58 @@ def test_a_grid_uses_the_gpu_that_is_named_and_ray_chooses_its_own(machine, monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     assert (gpus("cuda:1"), gpus("auto"), gpus("cpu")) == (["5"], ["4", "5", "6"], [])
     with pytest.raises(LecoError, match="--device cuda:1: ray chooses the GPU of each training"):
-        num_gpus("cuda:1", {"GPU": 3.0})
+        gpu_share("cuda:1", {"GPU": 3.0})
+    with pytest.raises(LecoError, match="--device cuda: the cluster has no GPU; use auto"):
+        gpu_share("cuda", {"CPU": 3.0})
+
+
+@pytest.mark.parametrize(("jobs", "share"), [(None, 1), (3, 1), (4, 1 / 2), (6, 1 / 2), (7, 1 / 3)])
+def test_more_trainings_than_gpus_share_them_on_ray(jobs, share):
+    assert gpu_share("auto", {"GPU": 3.0}, jobs) == gpu_share("cuda", {"GPU": 3.0}, jobs) == share
+
+
+class PretendedRay:
+    """A cluster with one GPU that ends tasks in their order, and notes their shares, and the most that run at once."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def __init__(self) -> None:
+        self.shares: dict[str, float] = {}
+        self.most = 0
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 8.0, "GPU": 1.0}
+
+    def remote(self, **_: object) -> Callable[[object], "PretendedRay"]:
+        return lambda _: self
+
+    def options(self, num_gpus: float) -> SimpleNamespace:
+        def start(_: object, name: str, *__: object, **___: object) -> str:
+            self.shares[name] = num_gpus
+            return name
+
+        return SimpleNamespace(remote=start)
+
+    def wait(self, tasks: list[str], num_returns: int) -> tuple[list[str], list[str]]:
+        self.most = max(self.most, len(tasks))
+        return tasks[:num_returns], tasks[num_returns:]
+
+    def get(self, _: str) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
+@pytest.mark.parametrize(("jobs", "most", "share"), [(2, 2, 0.5), (None, 3, 1)])
+def test_trainings_on_ray_have_their_share_of_a_gpu_and_heads_a_quarter(jobs, most, share, tmp_path, monkeypatch):
+    cluster = PretendedRay()
+    monkeypatch.setattr("leco.experiments.ray._start", lambda _: cluster)
+    heads = {"heads": True, "one": False, "other": False}
+    stages = {name: SimpleNamespace(previous=(), teacher=None, on_features=alone) for name, alone in heads.items()}
+    graph = Graph((), stages, dict.fromkeys(stages), len(stages))
+    *_, progress = run_on_ray(graph, tmp_path, tmp_path / "runs", jobs)
+    assert sorted(progress.done) == sorted(stages)
+    assert cluster.shares == {"heads": 0.25, "one": share, "other": share}
+    assert cluster.most == most
 
 
 class Recorder:

@@ -121,6 +121,7 @@ def main() -> None:
     try:
         status = app(prog_name="leco", standalone_mode=False)
         sys.stdout.flush()  # at the end of the process it would be too late for a message
+        _leave_other_processes()
         if status:
             sys.exit(status)
     except SystemExit as end:
@@ -184,6 +185,16 @@ def _fail(problem: str) -> NoReturn:
     line = printable(problem)
     typer.echo(f"error: {line if len(line) < _LONGEST else line[:_LONGEST] + ' …'}", err=True)
     sys.exit(2)
+
+
+def _leave_other_processes() -> None:
+    """Close the connection to the other processes of `torchrun`, whose threads may abort this one at its end.
+
+    Not after an error: an operation that waits for another process would not end.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 UsageError: Any = typer.BadParameter.__base__  # typer vendors click, or uses the installed one

@@ -1,6 +1,7 @@
 """`leco predict`: classes of images or feature vectors, or masks of images."""
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,10 +75,12 @@ def predict(
     if back_off is not None and (version is not None or top > 1):
         raise LecoError("--back-off chooses the version and gives one class: leave out --version and --top")
 
+    from leco.devices import in_turn, make_fabric
     from leco.model.model import load
 
     model = load(bundle, device=device)
-    modality = model.description.modality
+    fabric, modality = make_fabric(device), model.description.modality
+    leads, share = fabric.is_global_zero, (fabric.global_rank, fabric.world_size)
     chosen = model.ontology[model.description.newest if version is None else version]
     if root is not None and not root.is_dir():
         raise LecoError(f"{root}: no such folder")
@@ -87,21 +90,26 @@ def predict(
     if modality.has_masks:
         if output is None or back_off is not None or top > 1:
             raise LecoError(f"{bundle}: segments images: pass -o FOLDER for the masks, without --top and --back-off")
-        failed, total = _masks(model, inputs, root, chosen.name, output, overwrite=overwrite)
+        if output.exists() and not output.is_dir():
+            raise LecoError(f"{output}: is a file; masks go into a folder")
+        masks = model.masks(inputs, output, version=chosen.name, root=root, overwrite=overwrite, share=share)
+        count = _count(model, inputs, root) if leads and sys.stderr.isatty() else None
+        failed, total = _write_masks(in_turn(fabric, ((problem,) for problem in masks)), count, leads)
     else:
         kind = kind or _format_of(output)
-        shown = output is not None or not sys.stdout.isatty()  # not among the answers
-        with _opened(output) as file, progress_bar("predicting", shown=shown) as tick:
+        shown = leads and (output is not None or not sys.stdout.isatty())  # not among the answers
+        with _opened(output, leads) as file, progress_bar("predicting", shown=shown) as tick:
             from leco.model.predictions import Writer
 
             writer = Writer(file, kind, top, back_off is not None, verbatim)
             count = _count(model, inputs, root) if shown and sys.stderr.isatty() else None
             failed, total = 0, 0
             of_version = None if back_off is not None else chosen.name
-            for names, answers, problems in model.answers(
-                inputs, version=of_version, top=top, back_off=back_off, root=root, batch_size=batch_size
-            ):
-                for problem in problems:
+            batches = model.answers(
+                inputs, version=of_version, top=top, back_off=back_off, root=root, batch_size=batch_size, share=share
+            )
+            for names, answers, problems in in_turn(fabric, batches):
+                for problem in problems if leads else ():
                     _say(problem)
                 if names:
                     writer.write(names, iter(answers))
@@ -140,19 +148,16 @@ def _check_output(output: Path, bundle: Path, inputs: list[str], taken: tuple[st
         raise LecoError(f"{output}: was not written by leco; choose another file, or replace it with --overwrite")
 
 
-def _masks(
-    model: "Model", inputs: list[str], root: Path | None, version: str, folder: Path, *, overwrite: bool
-) -> tuple[int, int]:
-    if folder.exists() and not folder.is_dir():
-        raise LecoError(f"{folder}: is a file; masks go into a folder")
+def _write_masks(written: Iterator[tuple[LecoError | None]], count: int | None, leads: bool) -> tuple[int, int]:
+    """Write the masks of so many images; return the number of problems, and that of images."""
     failed, total = 0, 0
-    with progress_bar("predicting") as tick:
-        count = _count(model, inputs, root) if sys.stderr.isatty() else None
-        for problem in model.masks(inputs, folder, version=version, root=root, overwrite=overwrite):
+    with progress_bar("predicting", shown=leads) as tick:
+        for (problem,) in written:
             total += 1
             if problem is not None:
                 failed += 1
-                _say(str(problem))
+                if leads:
+                    _say(str(problem))
             tick(total, count)
     return failed, total
 
@@ -162,18 +167,21 @@ def _say(problem: str) -> None:
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[TextIO]:
-    """Open standard output, or a file that appears when all of it is written."""
+def _opened(output: Path | None, leads: bool) -> Iterator[TextIO]:
+    """Open standard output, or a file that appears when all of it is written; only the first process writes."""
     from leco.io import replacing
 
-    if output is None:
+    if not leads:
+        with Path(os.devnull).open("w") as nothing:
+            yield nothing
+    elif output is None:
         yield sys.stdout
-        return
-    with replacing(output) as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
-        yield text
-        text.flush()
-        text.detach()
+    else:
+        with replacing(output) as raw:
+            text = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
+            yield text
+            text.flush()
+            text.detach()
 
 
 def _count(model: "Model", inputs: list[str], root: Path | None) -> int | None:

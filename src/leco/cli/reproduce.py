@@ -74,7 +74,7 @@ def reproduce(
     if dry_run:
         from leco.experiments.cost import costs
 
-        _print_costs(costs(graph, missing, data, device), device)
+        _print_costs(costs(graph, missing, data, device, workers), device)
     elif missing:
         train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
 
@@ -117,7 +117,10 @@ def _print_costs(found: "list[Cost]", device: str) -> None:
         "from a few measured steps"
     )
     stored, running = sum(cost.stored for cost in found), max(cost.running for cost in found)
-    typer.echo(f"disk: {_bytes(stored)} of weights, and up to {_bytes(running)} of checkpoints for each running stage")
+    copies = max(cost.copies for cost in found)  # of one data set, which the benchmarks share
+    shrunken = f", {_bytes(copies)} of shrunken images" if copies else ""
+    typer.echo(f"disk: {_bytes(stored)} of weights{shrunken}, and up to ", nl=False)
+    typer.echo(f"{_bytes(running)} of checkpoints for each running stage")
     where = "GPU memory" if used == "cuda" else "memory"
     typer.echo(f"{where}: {_bytes(max(cost.memory for cost in found))} for the measured steps")
 

@@ -91,7 +91,7 @@ def run(
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
     ] = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead; 0: threads.")] = 0,
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:

@@ -3,17 +3,17 @@
 import copy
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from leco.data.periods import Annotated, Part
-from leco.data.samples import InMemory, Samples
+from leco.data.samples import Box, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
@@ -97,8 +97,12 @@ class Step:
 class Crop(Protocol):
     """A view that moves pixels together with their labels."""
 
-    def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
-        """Return the same samples, cropped."""
+    def __call__(self, batch: Batch, seed: int, step: int, corner: tuple[int, int] = (0, 0)) -> Batch:
+        """Return the same samples, cropped; only what is right of and below `corner` was read."""
+        ...
+
+    def box(self, ids: Tensor, sizes: Tensor, seed: int, step: int) -> Box:
+        """Return the part of one sample that its crop shows."""
         ...
 
 
@@ -161,10 +165,17 @@ class Steps(Dataset[Step]):
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
             return self.read(pool, chosen)
-        # Large images are cropped as they are read, so that a full batch of them is never in memory.
-        pieces = chosen.split(1) if self.samples.sizes is not None else [chosen]  # type: ignore[no-untyped-call]
-        cropped = [self.crop(batch, self.seed, step) for batch in (self.read(pool, piece) for piece in pieces)]
-        return cropped[0] if len(cropped) == 1 else join(cropped)
+        if self.samples.sizes is None:
+            return self.crop(self.read(pool, chosen), self.seed, step)
+        return join([self._read_crop(self.crop, pool, one, step) for one in chosen.split(1)])  # type: ignore[no-untyped-call]
+
+    def _read_crop(self, crop: Crop, pool: "Pool", one: Tensor, step: int) -> Batch:
+        """Read what is seen of one large image, and no more."""
+        ids, sizes = pool.indices[one], self.samples.sizes
+        assert sizes is not None
+        box = crop.box(ids, sizes.read(ids), self.seed, step)
+        part = self.on(self.samples.within(box)).read(pool, one)
+        return crop(part, self.seed, step, (box[0], box[2]))
 
     def read(self, pool: "Pool", chosen: Tensor) -> Batch:
         """Read uncropped samples by their positions in a pool."""
@@ -267,19 +278,8 @@ def evaluated_together(shape: Sequence[int]) -> int:
 
 
 def loader(steps: Steps, start: int = 0, workers: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on, in the same order with any number of workers, which read files ahead."""
-    columns = (steps.samples.inputs, *steps.samples.labels.values())
-    remaining = range(max(start, 0), len(steps))
-    if workers == 0 or all(isinstance(column, InMemory) for column in columns):
-        return (steps[step] for step in remaining)
-    return without_traceback(
-        DataLoader(torch.utils.data.Subset(steps, remaining), batch_size=None, num_workers=workers)
-    )
+    """Yield the steps from `start` on, in the same order with any number of workers.
 
-
-def without_traceback(batches: Iterable[_Item]) -> Iterator[_Item]:
-    """Re-raise the errors of workers without torch's traceback."""
-    try:
-        yield from batches
-    except LecoError as error:
-        raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None
+    Files are read ahead by that many processes, by default by threads.
+    """
+    return steps.samples.each(steps.__getitem__, range(max(start, 0), len(steps)), workers)

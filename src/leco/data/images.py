@@ -1,7 +1,6 @@
 """Decode images to 8-bit RGB arrays and scale them to squares; refuse those without one right conversion."""
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from leco.data.ahead import quiet
 from leco.errors import LecoError
 from leco.ontology.version import NO_LABEL
 
@@ -170,17 +170,12 @@ def _bomb(width: int, height: int) -> str:
 def opened(
     path: Path, formats: tuple[str, ...] = _FORMATS, unfit: Callable[[Image.Image], str] = _unfit
 ) -> Iterator[Image.Image]:
-    """Open an image that is not `unfit`; any error until it is closed becomes a `LecoError`.
-
-    Threads need one `warnings.catch_warnings` around them all, since Python restores the filters per process.
-    """
+    """Open an image that is not `unfit`; any error until it is closed becomes a `LecoError`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd EXIF data and the like; what matters is raised
-            with Image.open(path, formats=formats) as image:
-                if problem := unfit(image):
-                    raise _RefusedError(problem)
-                yield image
+        with quiet(), Image.open(path, formats=formats) as image:
+            if problem := unfit(image):
+                raise _RefusedError(problem)
+            yield image
     except _RefusedError as error:
         raise LecoError(f"{path}: {error}") from None
     except Image.DecompressionBombError as error:

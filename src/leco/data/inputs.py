@@ -1,10 +1,8 @@
 """Inputs to predict: files read one batch at a time, so that memory does not grow with their number."""
 
 import math
-import os
-import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from leco.data import images as image_files
 from leco.data import vectors as vector_files
+from leco.data.ahead import read_ahead
 from leco.data.images import middle_square
 from leco.data.input_files import Given, given_files
 from leco.data.manifest.checks import look, normalise
@@ -25,6 +24,8 @@ from leco.data.manifest.table import Fault, Problem, stream_cells
 from leco.data.vectors import inspect_features, load_features, parse_features
 from leco.errors import LecoError
 
+Share = tuple[int, int]  # number of a process, and of all processes, which take batches in turn
+ALONE: Share = (0, 1)
 _HEADER = 1_000_000  # bytes
 REMEMBERED = 100_000  # names of a manifest
 _AT_ONCE = 50_000_000  # numbers of a batch
@@ -40,14 +41,21 @@ class InputBatch:
 
 
 def image_batches(
-    arguments: Sequence[str], shape: Sequence[int], side: int, *, size: int, root: Path | None = None
+    arguments: Sequence[str],
+    shape: Sequence[int],
+    side: int,
+    *,
+    size: int,
+    root: Path | None = None,
+    share: Share = ALONE,
 ) -> Iterator[InputBatch]:
     """Read all images that are named, at most `size` at a time; paths in manifests are relative to `root`."""
-    files, size = image_paths(arguments, root), at_once(shape, size)
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")  # the filters belong to the process: what decoding changes is put back here
-        while some := list(islice(files, size)):
-            yield _stacked(some, pool.map(lambda found: _read(found, shape, side), some))
+    size, (rank, ranks) = at_once(shape, size), share
+    files = (found for number, found in enumerate(image_paths(arguments, root)) if number // size % ranks == rank)
+    read = read_ahead(lambda found: (found, _read(found, shape, side)), files, size)
+    with closing(read):
+        while some := list(islice(read, size)):
+            yield _stacked(some)
 
 
 def at_once(shape: Sequence[int], size: int) -> int:
@@ -64,9 +72,9 @@ def _read(found: Given | LecoError, shape: Sequence[int], side: int) -> Tensor |
         return error
 
 
-def _stacked(files: Sequence[Given | LecoError], read: Iterator[Tensor | LecoError]) -> InputBatch:
+def _stacked(read: Sequence[tuple[Given | LecoError, Tensor | LecoError]]) -> InputBatch:
     names, images, problems = [], [], []
-    for found, image in zip(files, read, strict=True):
+    for found, image in read:
         if isinstance(image, LecoError) or isinstance(found, LecoError):
             problems.append(str(image))
         else:

@@ -2,16 +2,19 @@
 
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leco.data.ahead import read_ahead
 from leco.data.images import opened
 from leco.data.manifest.table import read_cells
 from leco.errors import LecoError
@@ -113,24 +116,30 @@ class MaskClasses:
             raise LecoError(f"{path}: lists no classes")
         return cls(names, frozenset(ignored) & frozenset(names.values()))
 
-    def read(self, path: Path) -> NDArray[np.int64]:
+    def read(self, path: Path) -> NDArray[np.int32]:
         """Read a mask as indices into `classes`, -1 where it is ignored."""
         mask = _values(path)
-        labels = self._indices[mask]
+        labels = self.indices[mask]
         if (labels == _NO_CLASS).any():
-            row, column = (int(place[0]) for place in np.nonzero(labels == _NO_CLASS))
-            value = int(mask[row, column])
+            self.index(int(mask[labels == _NO_CLASS][0]), path)
+        return labels
+
+    def index(self, value: int, path: Path) -> int:
+        """Return the index of the class of a pixel value of a mask, -1 if it is ignored."""
+        found = int(self.indices[value])
+        if found == _NO_CLASS:
+            row, column = (int(place[0]) for place in np.nonzero(_values(path) == value))
             close = min(self.names, key=lambda known: abs(known - value))
             raise LecoError(
                 f"{path}: pixel (row {row}, column {column}) has the value {value}, which is not a class; "
                 f"the nearest is {close} ({self.names[close]})"
             )
-        return labels
+        return found
 
     @cached_property
-    def _indices(self) -> NDArray[np.int64]:
-        """Index of the class of every pixel value."""
-        table = np.full(_LARGEST_VALUE + 1, _NO_CLASS, dtype=np.int64)
+    def indices(self) -> NDArray[np.int32]:
+        """Index of the class of every pixel value; -1 for ignored classes, -2 for values that are no class."""
+        table = np.full(_LARGEST_VALUE + 1, _NO_CLASS, dtype=np.int32)
         position = {name: index for index, name in enumerate(self.classes)}
         for value, name in self.names.items():
             table[value] = position.get(name, NO_LABEL)
@@ -153,9 +162,9 @@ def _json_records(path: Path) -> Iterator[tuple[str, str, str]]:
         yield f"labels[{number}]", str(item.get("id", number)), item["name"]
 
 
-def _values(path: Path) -> NDArray[np.int64]:
-    mask = read_mask(path).astype(np.int64)
-    if mask.size and not 0 <= mask.min() <= mask.max() <= _LARGEST_VALUE:
+def _values(path: Path) -> Mask:
+    mask = read_mask(path)
+    if mask.dtype.kind != "u" and mask.size and not 0 <= mask.min() <= mask.max() <= _LARGEST_VALUE:
         raise LecoError(f"{path}: pixel values must be 0 to {_LARGEST_VALUE}, not {mask.min()} to {mask.max()}")
     return mask
 
@@ -192,25 +201,16 @@ def count_masks(
     new_classes: MaskClasses | None = None,
     tick: Callable[[int], object] = lambda done: None,
 ) -> CoLabels:
-    """Count the pixels that have each pair of classes, one pair of masks at a time.
+    """Count the pixels that have each pair of classes, some pairs of masks at a time.
 
     Without a class list, every value that occurs is a class named by its number. `tick` is called with the number
     of pairs done.
     """
-    read_old, read_new = (classes.read if classes else _values for classes in (old_classes, new_classes))
-    pixels: dict[tuple[int, int], int] = {}
-    images: dict[int, int] = {}
-    for number, (old_path, new_path) in enumerate(pairs, start=1):
-        old, new = read_old(old_path), read_new(new_path)
-        if old.shape != new.shape:
-            sizes = f"is {_size(new)}, but {old_path} is {_size(old)}"
-            raise LecoError(f"{new_path}: {sizes}; both must label the same pixels")
-        both = (old >= 0) & (new >= 0)
-        counted = _count(old[both], new[both])
-        for pair, count in counted.items():
-            pixels[pair] = pixels.get(pair, 0) + count
-        for value in {pair[1] for pair in counted}:
-            images[value] = images.get(value, 0) + 1
+    pixels: Counter[tuple[int, int]] = Counter()
+    images: Counter[int] = Counter()
+    for number, counted in enumerate(read_ahead(partial(_count_pair, old_classes, new_classes), pairs), start=1):
+        pixels.update(counted)
+        images.update({new for _, new in counted})
         tick(number)
     if not pixels:
         raise LecoError("no pixel is labelled in both versions")
@@ -225,17 +225,37 @@ def count_masks(
     return CoLabels(old_names, new_names, counts, seen_in, (ignored[0], ignored[1]))
 
 
-def _count(old: NDArray[np.int64], new: NDArray[np.int64]) -> dict[tuple[int, int], int]:
+def _count_pair(
+    old_classes: MaskClasses | None, new_classes: MaskClasses | None, pair: tuple[Path, Path]
+) -> Counter[tuple[int, int]]:
+    """Count the pixels of two masks by their old and new class, or value."""
+    masks = [_values(path) for path in pair]
+    if masks[0].shape != masks[1].shape:
+        sizes = f"is {_size(masks[1])}, but {pair[0]} is {_size(masks[0])}"
+        raise LecoError(f"{pair[1]}: {sizes}; both must label the same pixels")
+    found: Counter[tuple[int, int]] = Counter()
+    for values, count in _count(*masks).items():
+        old, new = (
+            value if classes is None else classes.index(value, path)
+            for value, classes, path in zip(values, (old_classes, new_classes), pair, strict=True)
+        )
+        if old != NO_LABEL and new != NO_LABEL:
+            found[old, new] += count
+    return found
+
+
+def _count(old: Mask, new: Mask) -> dict[tuple[int, int], int]:
     """Count the pixels of each (old, new) pair of values."""
     if not old.size:
         return {}
-    width = int(new.max()) + 1
-    codes = old * width + new
-    if (int(old.max()) + 1) * width < 10_000_000:  # sorting millions of pixels would take ten times as long
-        counts = np.bincount(codes)
-        present = np.flatnonzero(counts)
-        return {divmod(int(code), width): int(counts[code]) for code in present}
-    present, counts = np.unique(codes, return_counts=True)
+    height, width = int(old.max()) + 1, int(new.max()) + 1
+    if height * width < 10_000_000:  # sorting millions of pixels would take ten times as long
+        codes = old.astype(np.int32)
+        codes *= width
+        codes += new
+        table = torch.bincount(torch.from_numpy(codes.ravel()))
+        return {divmod(code, width): int(table[code]) for code in table.nonzero().ravel().tolist()}
+    present, counts = np.unique(old.astype(np.int64) * width + new, return_counts=True)
     return {divmod(int(code), width): int(count) for code, count in zip(present, counts, strict=True)}
 
 

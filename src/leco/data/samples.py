@@ -1,12 +1,18 @@
 """Samples: inputs, and labels in each version."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from leco.data.ahead import read_ahead, read_in_processes
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+Box = tuple[int, int, int, int]  # rows from a first to before a last one, and columns likewise
 
 
 class Column(Protocol):
@@ -23,6 +29,7 @@ class Column(Protocol):
 class InMemory:
     """A column that fits in memory: CIFAR's images, feature vectors, labels."""
 
+    in_memory: ClassVar[bool] = True
     values: Tensor
 
     def __len__(self) -> int:
@@ -60,6 +67,7 @@ class Files:
 class Few:
     """A few values in place of those of all samples, for measuring time."""
 
+    in_memory: ClassVar[bool] = True
     values: Tensor
     count: int
 
@@ -69,6 +77,29 @@ class Few:
     def read(self, indices: Tensor) -> Tensor:
         """Return one of the values for each sample."""
         return self.values[indices % len(self.values)]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A part of the image, or label map, of one sample; it is read once."""
+
+    column: Column
+    box: Box
+    found: dict[int, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def read(self, indices: Tensor) -> Tensor:
+        """Return the part of one sample."""
+        index = int(indices)
+        if index not in self.found:
+            top, bottom, left, right = self.box
+            alone = getattr(self.column, "read_box", None)  # others read the whole of it
+            self.found[index] = (
+                alone(indices, self.box) if alone else self.column.read(indices)[..., top:bottom, left:right]
+            )
+        return self.found[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,3 +121,19 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def within(self, box: Box) -> "Samples":
+        """Return the samples with only a part of each image and label map."""
+        labels: dict[str, Column] = {version: Window(column, box) for version, column in self.labels.items()}
+        return replace(self, inputs=Window(self.inputs, box), labels=labels)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether inputs and labels are in memory, or as quick to read."""
+        return all(getattr(column, "in_memory", False) for column in (self.inputs, *self.labels.values()))
+
+    def each(self, read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = 0) -> Iterator[_Found]:
+        """Yield what `read` returns for each item, in their order; files are read ahead by `workers`, or by threads."""
+        if self.in_memory:
+            return map(read, items)
+        return read_in_processes(read, items, workers) if workers else read_ahead(read, items)

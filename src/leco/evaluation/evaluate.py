@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from lightning_fabric import Fabric
@@ -126,7 +127,13 @@ class Tally:
 
 @torch.no_grad()
 def judge(
-    models: Sequence[Candidate], indices: Tensor, ontology: Ontology, *, batch_size: int, metric: str = "macc"
+    models: Sequence[Candidate],
+    indices: Tensor,
+    ontology: Ontology,
+    *,
+    batch_size: int,
+    metric: str = "macc",
+    workers: int = 0,
 ) -> Iterator[Judged]:
     """Score one or two models on samples; yield the result so far after every batch.
 
@@ -139,11 +146,12 @@ def judge(
     shared = [v.name for v in ontology.versions if len(models) > 1 and all(v.name in known for known in names)]
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
-    for ids in indices.split(batch_size) if len(indices) else ():  # type: ignore[no-untyped-call]
+    parts = indices.split(batch_size) if len(indices) else ()  # type: ignore[no-untyped-call]
+    given = [model.samples.each(partial(read_part, model.samples, ontology), parts, workers) for model in models]
+    for ids, *read in zip(parts, *given, strict=True):
         counted: list[dict[str, Tensor]] = [{} for _ in models]
-        for number, model in enumerate(models):
-            history, labels = model.ontology, labels_of(model.samples, ids, ontology)
-            probs = model.predict(model.samples.inputs.read(ids), ids)
+        for number, (model, (inputs, labels)) in enumerate(zip(models, read, strict=True)):
+            history, probs = model.ontology, model.predict(inputs, ids)
             tallies[number].check(probs)
             for name in (name for name in labels if name in names[number]):
                 true = without_nameless(labels[name])
@@ -160,6 +168,11 @@ def judge(
         yield Judged(tallies, better, pairs)
     if not len(indices):
         yield Judged(tallies, better, pairs)
+
+
+def read_part(samples: Samples, ontology: Ontology, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the inputs of some samples, and their labels as `labels_of` does."""
+    return samples.inputs.read(ids), labels_of(samples, ids, ontology)
 
 
 def labels_of(samples: Samples, ids: Tensor, ontology: Ontology) -> dict[str, Tensor]:
@@ -202,6 +215,7 @@ class Judge:
     held_out: Part
     fabric: Fabric
     window: int = 720  # of segmentation
+    workers: int = 0  # processes that read files ahead
 
     @property
     def has_validation(self) -> bool:
@@ -229,9 +243,12 @@ class Judge:
         answers: dict[str, list[tuple[Tensor, ...]]] = {version.name: [] for version in ontology.versions}
         network.eval()
         together = self.periods.modality.evaluation_batch(pool, self.periods.shape)
-        for ids in spread(self.held_out.indices).split(together) if self.has_validation else ():  # type: ignore[no-untyped-call]
-            probs = self.predict(network, pool.inputs.read(ids), ids, pool)
-            for version, true in labels_of(pool, ids, ontology).items():
+        parts = spread(self.held_out.indices).split(together) if self.has_validation else ()  # type: ignore[no-untyped-call]
+        for ids, (inputs, labels) in zip(
+            parts, pool.each(partial(read_part, pool, ontology), parts, self.workers), strict=True
+        ):
+            probs = self.predict(network, inputs, ids, pool)
+            for version, true in labels.items():
                 answers[version].append((*likeliest(probs, ontology, version), true))
         return {
             version: record(*(torch.cat(column).cpu() for column in zip(*parts, strict=True)))
@@ -258,7 +275,7 @@ class Judge:
         network.eval()
         candidate = Candidate(ontology, samples, lambda inputs, ids: self.predict(network, inputs, ids, samples))
         batch_size = periods.modality.evaluation_batch(samples, periods.shape)
-        *_, judged = judge([candidate], share, ontology, batch_size=batch_size)
+        *_, judged = judge([candidate], share, ontology, batch_size=batch_size, workers=self.workers)
         network.train(was_training)
         found = {}
         try:

@@ -1,20 +1,24 @@
 """What the missing stages of a grid will cost: time, disk and memory, from a few measured steps."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
-from leco.data.samples import InMemory
 from leco.dataset import Periods
 from leco.devices import make_fabric
 from leco.experiments.grid import Graph, shared_periods
+from leco.experiments.machine import Machine
 from leco.experiments.run import build_network
+from leco.experiments.shrinking import are_large, repeated, shrunken
 from leco.experiments.stages import Plan, Stage
-from leco.experiments.timing import Pace, add_up, measure, measure_reading
+from leco.experiments.store import Store
+from leco.experiments.timing import Pace, Reading, add_up, measure, seconds_to_read
 from leco.methods.terms import terms
 
+_FEW = 4  # large images, of pool and test each
 _STATES = (
     8  # copies of the weights in the checkpoints of a running stage: network, average, best, momentum; old and new
 )
@@ -31,11 +35,12 @@ class Cost:
     seconds: float  # one stage after the other, on an otherwise idle device
     stored: int  # bytes of the weights of the missing stages
     running: int  # bytes of the checkpoints of one stage that is running
+    copies: int  # bytes of the copies of large images
     memory: int  # bytes that a few steps took
 
 
-def costs(graph: Graph, missing: Iterable[str], root: Path, device: str) -> list[Cost]:
-    """Estimate the missing stages, benchmark by benchmark."""
+def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers: int = 0) -> list[Cost]:
+    """Estimate the missing stages, benchmark by benchmark; `workers` read files while the device computes."""
     names, wanted = set(missing), dict[str, list[str]]()
     for name, experiment in graph.needed_by.items():
         wanted.setdefault(experiment.benchmark or "", []).append(name)
@@ -44,27 +49,48 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str) -> list
         periods = shared_periods(graph.needed_by[mine[0]], root)
         stages = [graph.stages[name] for name in mine]
         to_do = [stage for name, stage in zip(mine, stages, strict=True) if name in names]
-        found.append(_cost(benchmark, stages, to_do, periods, device))
+        if not to_do:
+            found.append(Cost(benchmark, len(stages), 0, 0, 0.0, 0, 0, 0, 0))
+            continue
+        with TemporaryDirectory() as folder:  # for copies of a few large images, which stand in for all of them
+            if are_large(periods.pool):
+                few = replace(periods, pool=repeated(periods.pool, _FEW), test=repeated(periods.test, _FEW))
+                periods = shrunken(few, Store(Path(folder)), Machine(device))
+            cost = _cost(benchmark, stages, to_do, periods, device, workers)
+            sizes = [path.stat().st_size for path in Path(folder).rglob("*.zip")]
+        copied = sum(sizes) * (len(periods.pool) + len(periods.test)) // (2 * _FEW)
+        found.append(replace(cost, copies=copied))
     return found
 
 
-def _cost(benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], periods: Periods, device: str) -> Cost:
-    if not to_do:
-        return Cost(benchmark, len(stages), 0, 0, 0.0, 0, 0, 0)
-    reading = measure_reading(periods.pool, isinstance(periods.pool.inputs, InMemory))
+def _cost(
+    benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], periods: Periods, device: str, workers: int
+) -> Cost:
     last = {forward_passes(stage): stage for stage in to_do}  # of one kind, the last has the most classes
-    paces: dict[frozenset[object], Pace] = {kind: measure(stage, periods, device) for kind, stage in last.items()}
+    paces = {kind: _pace(stage, periods, device, workers) for kind, stage in last.items()}
     memory = peak_memory(device, to_do[0])
-    seconds = 0.0
+    seconds, reading = 0.0, Reading(0.0, 0.0, kept=True)  # part of the paces
     for stage in to_do:
         alone = add_up(Plan(((stage,),)), periods, reading, _Same(paces[forward_passes(stage)]))
         seconds += alone.stages[stage]
     shapes = {(stage.period, stage.method.needs_old_heads): stage for stage in to_do}
+    _ = periods.shape  # reads a sample, which would be empty below
     with torch.device("meta"):
         sizes = [size_of(stage, periods) for stage in shapes.values()]
     steps = sum(stage.training.batches.steps for stage in to_do)
     average = sum(sizes) // len(sizes)
-    return Cost(benchmark, len(stages), len(to_do), steps, seconds, average * len(to_do), _STATES * max(sizes), memory)
+    return Cost(
+        benchmark, len(stages), len(to_do), steps, seconds, average * len(to_do), _STATES * max(sizes), 0, memory
+    )
+
+
+def _pace(stage: Stage, periods: Periods, device: str, workers: int) -> Pace:
+    """Measure some steps; with workers, a step takes as long as what takes longer, reading or computing."""
+    pace = measure(stage, periods, device)
+    if not workers:
+        return pace
+    read = seconds_to_read(stage, periods)
+    return replace(pace, step=max(pace.step - read, read / workers))
 
 
 class _Same(dict[str, Pace]):

@@ -9,22 +9,20 @@ import hashlib
 import json
 import os
 import time
-import warnings
-from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
-from leco.data.batches import without_traceback
+from leco.data.ahead import THREADS, read_ahead, read_in_processes
 from leco.data.rng import Draws
 from leco.data.samples import Column, Files, InMemory, Samples
 from leco.data.views.images import View
@@ -44,7 +42,6 @@ from leco.text import duration
 BATCH = 64
 _MEASURED = 2_000  # features, for their mean length
 _HELD = 2**28  # numbers, a gigabyte
-_THREADS = 4  # that decode ahead of the network
 _HASHED_AT_ONCE = 256  # files; a request to stop waits for them
 
 
@@ -93,6 +90,7 @@ class Embedder:
 class Embedded:
     """A column of features, read from memory-mapped files; zeros for samples that were not embedded."""
 
+    in_memory: ClassVar[bool] = True  # as far as time is concerned
     folder: Path
     shards: Shards
     rows: Tensor  # (samples,) row of each sample in the shards, or -1
@@ -179,7 +177,7 @@ def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine)
         values = (row for ids in indices.split(BATCH) for row in samples.inputs.read(ids))  # type: ignore[no-untyped-call]
         return _Identified(as_keys([_digest(row.numpy().tobytes()) for row in values]), None)
     paths = [files[index] for index in indices.tolist()]
-    stamps = as_keys([_stamp(path) for path in paths])
+    stamps = as_keys([stamp(path) for path in paths])
     known = Shards.open(store.features / "files", machine.say)
     rows = known.find(stamps)
     contents = np.zeros(len(paths), dtype="V16")
@@ -187,7 +185,7 @@ def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine)
         contents[rows >= 0] = known.read(torch.from_numpy(rows[rows >= 0])).numpy().view("V16").ravel()
     unknown = np.flatnonzero(rows < 0)
     if len(unknown):
-        with Writer(store.features / "files", rows=1_000_000) as writer, ThreadPoolExecutor(_THREADS) as pool:
+        with Writer(store.features / "files", rows=1_000_000) as writer, ThreadPoolExecutor(THREADS) as pool:
             for start in range(0, len(unknown), _HASHED_AT_ONCE):
                 if machine.stop():
                     raise Stopped("stopped; the same call continues")
@@ -257,8 +255,8 @@ class _Work:
         if self.identified.stamps is not None and not isinstance(self.samples.inputs, InMemory):
             files = _files(self.samples)
             assert files is not None
-            for index, stamp in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
-                if _stamp(files[index]) != stamp:
+            for index, before in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
+                if stamp(files[index]) != before:
                     raise LecoError(f"{files[index]}: changed while it was embedded; run the same command again")
         return features
 
@@ -273,38 +271,14 @@ class _Work:
             write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
 
 
-class _Blocks(Dataset[Tensor]):
-    def __init__(self, column: Column, blocks: Sequence[Tensor]) -> None:
-        self.column, self.blocks = column, blocks
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, number: int) -> Tensor:
-        return self.column.read(self.blocks[number])
-
-
 def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
     """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
     if isinstance(column, InMemory):
-        yield from (column.read(ids) for ids in blocks)
-        return
-    if workers:
-        yield from without_traceback(DataLoader(_Blocks(column, blocks), batch_size=None, num_workers=workers))
-        return
-    # Warning filters are global to the process: restore here what the decoding threads change.
-    with warnings.catch_warnings(), ThreadPoolExecutor(_THREADS) as pool:
-        warnings.simplefilter("ignore")
-        ahead: deque[Future[Tensor]] = deque()
-        try:
-            for ids in blocks:
-                ahead.append(pool.submit(column.read, ids))
-                if len(ahead) > _THREADS:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        yield from map(column.read, blocks)
+    elif workers:
+        yield from read_in_processes(column.read, blocks, workers)
+    else:
+        yield from read_ahead(column.read, blocks)
 
 
 def _digest(content: bytes) -> bytes:
@@ -315,7 +289,7 @@ def _short(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _stamp(path: Path) -> bytes:
+def stamp(path: Path) -> bytes:
     """Digest that changes whenever a file does, without reading it."""
     try:
         found = os.stat(path)  # noqa: PTH116 (twice as fast)

@@ -21,6 +21,7 @@ from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
 from leco.experiments.remote import Remote, is_url, local_path
 from leco.experiments.run import embed_stage, run_stage
+from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
 from leco.experiments.train import periods_of, stoppable
@@ -30,6 +31,7 @@ from leco.settings import Settings
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
+_HEADS_PER_GPU = 4  # stages that share a GPU if all of them only train heads, on stored features
 _ATTEMPTS = 3  # of a stage whose process was killed
 
 
@@ -113,17 +115,19 @@ def run_locally(
 ) -> Iterator[Progress]:
     """Train the missing stages in `jobs` processes; yield once before and after each stage.
 
-    By default there is one process a GPU, or one a core if none is used. Each has `workers` that read files ahead. A
-    stage that fails stops only the stages that depend on it. Features are computed before, on all cores, so that no two
-    processes embed the same images.
+    By default there is one process a GPU, four if all stages only train heads, or one a core without GPUs. Each has
+    `workers` that read files ahead. A stage that fails stops only the stages that depend on it. Features, and copies of
+    large images, are made before, on all cores, so that no two processes make the same.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     cards = gpus(device)
-    jobs = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
+    on_features = all(graph.stages[name].on_features for name in progress.waiting)
+    each = _HEADS_PER_GPU if on_features else 1
+    jobs = jobs or len(cards) * each or (cores() if resolve_device(device).type == "cpu" else 1)
     device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
-        embed_first(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
+        prepare(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
     one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
@@ -148,11 +152,13 @@ def run_locally(
                     yield progress
 
 
-def embed_first(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
-    """Compute the features of all samples that some stages train and test on."""
+def prepare(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
+    """Compute the features, and shrink the large images, of all samples that some stages train and test on."""
     done: set[tuple[object, ...]] = set()
     for name in names:
         stage = graph.stages[name]
+        if graph.needed_by[name].dataset(root).modality.has_masks:
+            shrunken(shared_periods(graph.needed_by[name], root), store, machine)
         network, unlabelled = stage.training.network, stage.annotation == "with-unlabelled"
         key = (stage.material, network.backbone, network.frozen_layers, stage.weights, unlabelled)
         if stage.on_features and key not in done:
@@ -245,7 +251,7 @@ def train_one(
 def shared_periods(experiment: Experiment, root: Path) -> Periods:
     """Return the periods of an experiment, read once for all experiments that share them."""
     given = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
-    network = experiment.training.network.reset("norm_momentum", "precision")
+    network = experiment.training.network.reset("norm_momentum", "precision", "recompute", "shard")
     training = Settings(network=network).change(views={"resize": experiment.training.views.resize})
     return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root)
 

@@ -19,7 +19,7 @@ class Machine:
     """Device, workers and callbacks of a run; none of this changes results, except for rounding."""
 
     device: str = "auto"
-    workers: int = 0  # processes that read files ahead
+    workers: int = 0  # processes that read files ahead; 0 for threads
     loggers: tuple[str, ...] = ()
     stop: Callable[[], bool] = lambda: False  # called after every step
     say: Callable[[str], object] = lambda _: None  # called with problems that do not stop the run
@@ -28,6 +28,6 @@ class Machine:
     shown: bool = False  # whether work other than training shows its progress
     own_fabric: Fabric | None = field(default=None, compare=False)  # in place of the one that `torchrun` implies
 
-    def fabric(self, precision: Precision) -> Fabric:
-        """Return the device, or devices, of this run."""
-        return self.own_fabric or make_fabric(self.device, precision)
+    def fabric(self, precision: Precision, shard: bool = False) -> Fabric:
+        """Return the device, or devices, of this run, which may `shard` networks."""
+        return self.own_fabric or make_fabric(self.device, precision, shard)

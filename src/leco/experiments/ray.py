@@ -13,6 +13,7 @@ from leco.experiments.grid import Graph, Progress, cores, train_one
 from leco.experiments.remote import is_url, local_path
 from leco.registry import IMPORTED
 
+_OF_HEADS = 0.25  # of a GPU, for stages that train heads on stored features
 _RETRIES = 3  # of a task whose worker died: it continues from the stage's last checkpoint
 
 
@@ -21,22 +22,25 @@ def run_on_ray(
 ) -> Iterator[Progress]:
     """Train the missing stages, one task each, on a GPU each if the cluster has any; yield once before and after each.
 
-    The data must be in the same folder on every machine, and the store on shared storage: a folder, or an address.
+    More `jobs` than GPUs share them, and so do stages that only train heads. The data must be
+    in the same folder on every machine, and the store on shared storage: a folder, or an address.
     """
     ray = _start(jobs or cores())
     try:
         cluster: Any = ray
-        cards = num_gpus(device, cluster.cluster_resources())
-        remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, num_gpus=cards)
+        share = gpu_share(device, cluster.cluster_resources(), jobs)
+        # A process that has ended gives back the memory of its GPU.
+        remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, max_calls=1 if share else 0)
         task = remote(train_one)
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
         yield progress
         tasks: dict[object, str] = {}
         root, runs = root.resolve(), runs if is_url(runs) else local_path(runs).resolve()
         while progress.waiting or tasks:
-            for name in progress.start(len(progress.waiting)):
+            for name in progress.start((jobs or len(graph.stages)) - len(tasks)):
                 planned = (graph.needed_by[name], name, root, runs)
-                tasks[task.remote(*planned, device=device, workers=workers, modules=tuple(IMPORTED))] = name
+                mine = task.options(num_gpus=min(share, _OF_HEADS) if graph.stages[name].on_features else share)
+                tasks[mine.remote(*planned, device=device, workers=workers, modules=tuple(IMPORTED))] = name
             finished, _ = ray.wait(list(tasks), num_returns=1)
             name = tasks.pop(finished[0])
             try:
@@ -79,12 +83,18 @@ def _start(processes: int) -> Any:
     return ray
 
 
-def num_gpus(device: str, resources: Mapping[str, float]) -> int:
-    """Return the number of GPUs of each task: one if the cluster has any, unless the device is `cpu`.
+def gpu_share(device: str, resources: Mapping[str, float], jobs: int | None = None) -> float:
+    """Return the share of a GPU that each of so many jobs has: a whole one, unless there are more jobs than GPUs.
 
-    >>> num_gpus("auto", {"CPU": 16.0, "GPU": 4.0}), num_gpus("auto", {"CPU": 16.0}), num_gpus("cpu", {"GPU": 4.0})
-    (1, 0, 0)
+    >>> gpus = {"CPU": 16.0, "GPU": 4.0}
+    >>> gpu_share("auto", gpus), gpu_share("auto", gpus, jobs=8), gpu_share("cpu", gpus), gpu_share("auto", {"CPU": 16})
+    (1.0, 0.5, 0.0, 0.0)
     """
+    count = int(resources.get("GPU", 0))
     if device.startswith("cuda:"):
         raise LecoError(f"--device {device}: ray chooses the GPU of each training; use cuda or auto")
-    return int(device == "cuda" or (device == "auto" and resources.get("GPU", 0) >= 1))
+    if device == "cuda" and not count:
+        raise LecoError("--device cuda: the cluster has no GPU; use auto")
+    if device not in ("auto", "cuda") or not count:
+        return 0.0
+    return 1 / -(-(jobs or 1) // count)

@@ -2,12 +2,10 @@
 
 import importlib.metadata
 import json
-import math
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,10 @@ from leco.errors import DivergedError, LecoError
 from leco.evaluation.evaluate import Judge, as_record
 from leco.experiments.bundles import describe
 from leco.experiments.embedded import Scaled, network_on_features, on_stored_features
-from leco.experiments.machine import Machine, Stopped
+from leco.experiments.machine import Machine
 from leco.experiments.masking import masks
+from leco.experiments.recording import forget_after, recording
+from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
 from leco.experiments.summary import summarise
@@ -36,10 +36,9 @@ from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
-from leco.training.checkpoint import forget_after, read_checkpoint, write_checkpoint
+from leco.training.checkpoint import read_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
-from leco.training.loggers import logging_to
 from leco.training.loop import Job, Report, Training
 from leco.training.priors import class_counts
 
@@ -61,7 +60,7 @@ def run_stage(
 
     A stage that `may_diverge`, since there are others to choose from, is then complete without a model.
     """
-    fabric = machine.fabric(stage.training.network.precision)
+    fabric = machine.fabric(stage.training.network.precision, stage.training.network.shard)
     if fabric.device.type == "cpu" and isinstance(store, Store):
         keep_memory()
     leads = fabric.is_global_zero
@@ -95,13 +94,13 @@ def _train_stage(
         return
     periods = replace(periods, views=periods.views.changed(stage.training.views))
     held_out = periods.annotated(stage.period, stage.annotation).validation
-    seen = embed_stage(stage, periods, store, machine) if stage.on_features else periods
-    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window)
+    seen = embed_stage(stage, periods, store, machine) if stage.on_features else shrunken(periods, store, machine)
+    judge = Judge(seen, stage.period, held_out, fabric, stage.training.segmentation.window, machine.workers)
     training, network, finish = make_training(stage, store, machine, judge)
     if folder is not None:
         _resume(stage, periods, training, folder, machine)
     try:
-        with _recording(training, folder, machine) as record:
+        with recording(training, folder, machine) as record:
             for report in training.run():
                 if fabric.is_global_zero:
                     watch(stage, report)
@@ -111,7 +110,8 @@ def _train_stage(
             raise
         _complete_diverged(stage, store, fabric, str(problem))
         return
-    training.network.load_state_dict(training.best)  # and with it the heads of `network`
+    training.restore_best()  # and with it the heads of `network`
+    network = training.whole or network
     merge(network.backbone)
     started = time.perf_counter()
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
@@ -167,6 +167,7 @@ def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork)
         "device": fabric.device.type,
         "precision": precision_of(fabric),
         "processes": fabric.world_size,
+        **({"sharded": True} if training.whole is not None else {}),
         **({"parts": training.thrift.parts} if training.thrift.parts > 1 else {}),
         "threads": torch.get_num_threads(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
@@ -201,60 +202,6 @@ def _complete_diverged(stage: Stage, store: AnyStore, fabric: Fabric, problem: s
         store.complete(stage.fingerprint, result | dict.fromkeys(("validation_score", "validation", "test", "seconds")))
 
 
-@contextmanager
-def _recording(training: Training, folder: Path | None, machine: Machine) -> Iterator[Callable[[Report], None]]:
-    """Yield a function that notes metrics, and saves now and then; it stops the run after a step, when asked to."""
-    fabric, save_every, saved = training.job.fabric, seconds_between_checkpoints(), time.monotonic()
-    writes = folder if fabric.is_global_zero else None
-    with ExitStack() as stack:
-        note = None if writes is None else stack.enter_context(_noting(writes, training.step, machine))
-
-        def record(report: Report) -> None:
-            nonlocal saved
-            if report.means and note is not None:
-                line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
-                note(line | {"means": report.means})
-            # All processes stop after the same step.
-            stop = bool(fabric.all_reduce(torch.tensor(float(machine.stop())), reduce_op="sum"))
-            if writes is not None and (stop or time.monotonic() - saved > save_every):
-                write_checkpoint(writes, training.checkpoint())
-                machine.saved(writes)
-                saved = time.monotonic()
-            if stop:
-                raise Stopped("stopped, and saved a checkpoint; the same call continues from it")
-
-        yield record
-
-
-@contextmanager
-def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[dict[str, Any]], object]]:
-    """Yield a function that appends lines to `metrics.jsonl`, which reports read, and passes them to the loggers."""
-    path = folder / "metrics.jsonl"
-    with path.open("a") as metrics, logging_to(machine.loggers, folder, step, machine.say) as log:
-
-        def note(line: dict[str, Any]) -> None:
-            try:
-                metrics.write(json.dumps(line) + "\n")
-                metrics.flush()
-            except OSError as error:
-                raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
-            log(line)
-
-        yield note
-
-
-def seconds_between_checkpoints() -> float:
-    """Return the value of LECO_SAVE_EVERY, by default 30."""
-    text = os.environ.get("LECO_SAVE_EVERY", "30")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not seconds >= 0:
-        raise LecoError(f"LECO_SAVE_EVERY={text}: must be a number of seconds, such as 30")
-    return seconds
-
-
 def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:
     """Return the changes to a trained network before it is evaluated and stored: another head, adjusted logits."""
     fit, strength = HEADS[stage.training.finish.head], stage.training.finish.adjust
@@ -286,8 +233,7 @@ def _labels(stage: Stage, periods: Periods) -> dict[str, int]:
 def newest_counts(stage: Stage, periods: Periods) -> Tensor:
     """Number of newest labels of each class that a stage trains on: (classes,)."""
     newest = periods.annotated(stage.period, stage.annotation).newest
-    classes = len(periods.until(stage.period).newest)
-    return class_counts(periods.pool.labels[stage.version], newest.indices, classes)
+    return class_counts(periods.pool.labels[stage.version], newest.indices, len(periods.until(stage.period).newest))
 
 
 def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge) -> tuple[Training, AnyNetwork, Finish]:

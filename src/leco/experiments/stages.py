@@ -60,9 +60,9 @@ class Stage:
         """Digest in sixteen hexadecimal digits, the name of the stage's folder."""
         # Defaults are left out, so that new settings do not change the fingerprints of existing stages; a new default
         # needs a new format.
-        # Of weights, only the content counts.
-        place = {"network": {"weights"}}
-        changed = self.training.model_dump(mode="json", exclude_defaults=True, exclude=place)
+        # Of weights, only the content counts. Recomputing changes no result, and sharding changes only its rounding.
+        others = {"network": {"weights", "recompute", "shard"}}
+        changed = self.training.model_dump(mode="json", exclude_defaults=True, exclude=others)
         content = json.dumps(self.config() | {"training": changed}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

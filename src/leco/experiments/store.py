@@ -103,11 +103,13 @@ class Store(AnyStore):
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
         self.features = runs / "features"  # shared by all stages: `experiments.embedding`
+        self.copies = runs / "copies"  # of large images, shared by all stages: `experiments.shrinking`
         self.auto = runs / "auto"  # numbers of steps that fit into a time: `experiments.clock`
 
     def check(self) -> None:
         """Refuse a folder of runs that stages cannot be written to."""
-        for folder in (self.stages.parent, self.stages, self.partial, self.ontologies, self.features, self.auto):
+        names = ("stages", "partial", "ontologies", "features", "copies", "auto")
+        for folder in (self.stages.parent, *(getattr(self, name) for name in names)):
             if os.path.lexists(folder) and not folder.is_dir():
                 raise LecoError(f"{folder}: is not a folder; choose another folder for runs")
 

@@ -4,12 +4,15 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from leco.data.ahead import THREADS
 from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
@@ -17,14 +20,17 @@ from leco.dataset import Periods
 from leco.devices import make_fabric, place
 from leco.evaluation.evaluate import Judge
 from leco.experiments.auto import refitted
+from leco.experiments.machine import Machine
 from leco.experiments.memory import StepMemory, step_memory
 from leco.experiments.run import build_network, make_job, starting_weights
+from leco.experiments.shrinking import are_large, repeated, shrunken_samples
 from leco.experiments.stages import Plan, Stage
 from leco.models.lora import add_adapters
 from leco.models.network import AnyNetwork
 from leco.training.loop import Training
 
 _READ = 32  # samples
+_STEPS_READ = 3
 _SMALLEST = 4  # samples in the first batch
 _LONGEST_STEP = 1.0  # seconds; of a batch that would take longer, only a part is timed
 _LONGEST = 1.5  # seconds of steps per method
@@ -73,7 +79,12 @@ def measure_reading(samples: Samples, kept: bool) -> Reading:
         for column in columns:
             column.read(index)
         times.append(time.perf_counter() - started)
-    return Reading(median(times) * len(samples), median(times), kept)
+    again = median(times)
+    if are_large(samples):  # what is read in every step are copies
+        with TemporaryDirectory() as folder:
+            few = shrunken_samples(repeated(samples, 2), Path(folder), Machine("cpu"))
+            again = measure_reading(few, kept).one
+    return Reading(median(times) * len(samples), again, kept)
 
 
 def estimate(plan: Plan, periods: Periods, reading: Reading, device: str) -> Estimate:
@@ -100,7 +111,7 @@ def add_up(
             found[stage] = SECONDS_OF_HEADS + (0.0 if any(other.on_features for other in found) else embedding)
             continue
         settings, pace = stage.training, paces[str(stage.method)]
-        read = 0.0 if reading.kept else settings.batches.size * reading.one
+        read = 0.0 if reading.kept else settings.batches.size * reading.one / THREADS
         found[stage] = settings.batches.steps * (pace.step + read) + seconds_to_score(stage, periods, pace)
     last = plan.stages[-1]
     again = found[last] if plan.trials and refitted(last, periods)[0] is not last else 0.0
@@ -141,7 +152,8 @@ def _seconds_of_step(
     """Median of some steps, after one warm-up step; `networks` are student and teacher."""
     network, teacher = networks
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
-    part = replace(stage, training=stage.training.change(batches=batches, transfer={"head_steps": 0}))
+    plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}  # compiling would take longer than measuring
+    part = replace(stage, training=stage.training.change(batches=batches, **plain))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0
     for _ in training.run():
@@ -150,6 +162,17 @@ def _seconds_of_step(
         if len(times) > 1 and before > most:
             break
     return median(times[1:])
+
+
+def seconds_to_read(stage: Stage, periods: Periods) -> float:
+    """Time to read the samples of a step, on one core."""
+    steps = make_job(stage, periods, 0, make_fabric("cpu", "32-true"), None).steps
+    times = []
+    for number in range(min(_STEPS_READ, len(steps))):
+        started = time.perf_counter()
+        _ = steps[number]
+        times.append(time.perf_counter() - started)
+    return median(times)
 
 
 def _seconds_of_scoring(stage: Stage, periods: Periods, fabric: Fabric, network: AnyNetwork) -> float:

@@ -102,7 +102,7 @@ def train(
         finish: Settings of changes to the trained network.
         store: Folder for all trained stages.
         device: `auto`, the accelerator if there is one, or `cpu`, `cuda`, `cuda:1`, `mps` and others that torch knows.
-        workers: Processes that read files ahead.
+        workers: Processes that read files ahead; 0 for threads.
         log: Registered loggers, such as `csv` and `tensorboard`, in addition to the store's own metrics.
         progress: Show progress on the terminal or in the notebook.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leco.data.images import SUFFIXES
-from leco.data.inputs import InputBatch, cut, image_batches
+from leco.data.inputs import ALONE, InputBatch, Share, cut, image_batches
 from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import lazy_samples
 from leco.data.samples import Samples
@@ -138,11 +138,18 @@ class Images(Modality):
         return cut(inputs, shape)
 
     def inputs(
-        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+        self,
+        arguments: Sequence[str],
+        shape: Sequence[int],
+        side: int | None,
+        *,
+        size: int,
+        root: Path | None,
+        share: Share = ALONE,
     ) -> Iterator[InputBatch]:
         """Image files."""
         assert side is not None
-        return image_batches(arguments, shape, side, size=size, root=root)
+        return image_batches(arguments, shape, side, size=size, root=root, share=share)
 
     def bundled(self, raw_shape: Sequence[int], settings: SegmentationSettings) -> dict[str, int | None]:
         """Side of the square that an image is scaled to."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor, nn
 
 from leco.data.batches import Crop, evaluated_together
-from leco.data.inputs import InputBatch
+from leco.data.inputs import ALONE, InputBatch, Share
 from leco.data.manifest.manifest import Manifest
 from leco.data.samples import Samples
 from leco.data.views.sets import ViewSet
@@ -131,9 +131,19 @@ class Modality(ABC):
 
     @abstractmethod
     def inputs(
-        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+        self,
+        arguments: Sequence[str],
+        shape: Sequence[int],
+        side: int | None,
+        *,
+        size: int,
+        root: Path | None,
+        share: Share = ALONE,
     ) -> Iterator[InputBatch]:
-        """Read the files, folders, patterns and manifests in `arguments`, `size` samples at a time."""
+        """Read the files, folders, patterns and manifests in `arguments`, `size` samples at a time.
+
+        Of several processes, each yields the batches of its own `share`: every third of three processes, for example.
+        """
 
     # Bundles
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from leco.data.batches import Crop
 from leco.data.benchmarks.camvid import TINY
 from leco.data.images import SUFFIXES
-from leco.data.inputs import InputBatch
+from leco.data.inputs import ALONE, InputBatch, Share
 from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import lazy_samples
 from leco.data.samples import Samples
@@ -144,7 +144,14 @@ class Segmentation(Modality):
         return nn.functional.pad(probs, (0, ready.shape[3] - width, 0, ready.shape[2] - height))
 
     def inputs(
-        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+        self,
+        arguments: Sequence[str],
+        shape: Sequence[int],
+        side: int | None,
+        *,
+        size: int,
+        root: Path | None,
+        share: Share = ALONE,
     ) -> Iterator[InputBatch]:
         """Raise: masks are predicted one at a time by `model.masks`."""
         raise LecoError("a model for segmentation predicts masks: pass a folder to write them to")

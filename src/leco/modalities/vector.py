@@ -1,13 +1,14 @@
 """Feature vectors with one label each."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from leco.data.benchmarks.cub import LINEAR
-from leco.data.inputs import InputBatch, vector_batches
+from leco.data.inputs import ALONE, InputBatch, Share, vector_batches
 from leco.data.manifest.manifest import Manifest
 from leco.data.manifest_samples import lazy_samples
 from leco.data.samples import Samples
@@ -73,10 +74,17 @@ class Vectors(Modality):
         check_backbone(name)
 
     def inputs(
-        self, arguments: Sequence[str], shape: Sequence[int], side: int | None, *, size: int, root: Path | None
+        self,
+        arguments: Sequence[str],
+        shape: Sequence[int],
+        side: int | None,
+        *,
+        size: int,
+        root: Path | None,
+        share: Share = ALONE,
     ) -> Iterator[InputBatch]:
         """Read arrays, tables of numbers, or manifests that refer to them."""
-        return vector_batches(arguments, shape[0], root)
+        return islice(vector_batches(arguments, shape[0], root), share[0], None, share[1])
 
     def check_bundle(self, fields: Mapping[str, Any]) -> None:
         """Vectors have one dimension, and need no statistics."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leco.data.images import channels_first, decode_image, scaled
 from leco.data.input_files import Given
-from leco.data.inputs import image_paths
+from leco.data.inputs import ALONE, Share, image_paths
 from leco.data.manifest.checks import normalise
 from leco.data.manifest.table import Fault
 from leco.data.masks import MOST_IN_BYTES, encode_mask
@@ -40,6 +40,7 @@ def write_masks(
     *,
     root: Path | None = None,
     overwrite: bool = False,
+    share: Share = ALONE,
 ) -> Iterator[LecoError | None]:
     """Write the mask of each image to a folder, under the image's name; yield the problem, or None, for each.
 
@@ -47,7 +48,12 @@ def write_masks(
     """
     _check_apart(arguments, root, folder, overwrite)
     written: set[int] = set()
-    for found in image_paths(arguments, root):
+    for number, found in enumerate(image_paths(arguments, root)):
+        if number % share[1] != share[0]:  # another process takes it
+            if isinstance(found, Given):
+                with suppress(LecoError):
+                    written.add(hash(_mask_name(found.name)))
+            continue
         if isinstance(found, LecoError):
             yield found
             continue

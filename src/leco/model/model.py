@@ -5,6 +5,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data import SPLITS
-from leco.data.inputs import InputBatch, array_batches
+from leco.data.inputs import ALONE, InputBatch, Share, array_batches
 from leco.dataset import Dataset
 from leco.devices import make_fabric, place
 from leco.errors import LecoError, nearest
@@ -130,10 +131,12 @@ class Model:
         back_off: float | None = None,
         root: str | Path | None = None,
         batch_size: int = 64,
+        share: Share = ALONE,
     ) -> Iterator[tuple[list[str], list[Answer], list[str]]]:
         """Predict one batch at a time, so that memory does not grow with the number of inputs; see `predict`.
 
-        Each batch has the names of its inputs, an answer for each of them, and the problems with others.
+        Each batch has the names of its inputs, an answer for each of them, and the problems with others. Several
+        processes take batches in turn, if each passes its number and that of all as its `share`.
         """
         if back_off is not None and (version is not None or top > 1):
             raise LecoError("back_off chooses the version and gives one class: leave out version and top")
@@ -145,7 +148,7 @@ class Model:
         calibration, versions = self.description.calibration, self.description.versions
         reliability = Reliability(calibration, versions, back_off or 0.0)
         _ = self.predictor  # broken weights are refused before any input is read
-        for batch in self._batches(inputs, root, batch_size):
+        for batch in self._batches(inputs, root, batch_size, share):
             answers: list[Answer] = []
             if batch.names:
                 probs = self.probs(batch.inputs)
@@ -199,8 +202,12 @@ class Model:
         version: str | None = None,
         root: str | Path | None = None,
         overwrite: bool = False,
+        share: Share = ALONE,
     ) -> Iterator[LecoError | None]:
-        """Write one mask at a time; yield a problem, or None, for each image. See `predict_masks`."""
+        """Write one mask at a time; yield a problem, or None, for each image. See `predict_masks`.
+
+        Several processes take images in turn, if each passes its number and that of all as its `share`.
+        """
         if not self.description.modality.has_masks:
             raise LecoError(f"a model for {self.description.task} predicts classes, not masks: use predict")
         if not isinstance(inputs, str | Path) and not _are_paths(inputs):
@@ -210,7 +217,7 @@ class Model:
         below = None if root is None else Path(root)
         with self.checked():
             yield from write_masks(
-                self.predictor, side, _paths(inputs), chosen, Path(folder), root=below, overwrite=overwrite
+                self.predictor, side, _paths(inputs), chosen, Path(folder), root=below, overwrite=overwrite, share=share
             )
 
     def evaluate(
@@ -275,14 +282,15 @@ class Model:
     def _version(self, name: str | None) -> Version:
         return self.ontology[self.description.newest if name is None else name]
 
-    def _batches(self, inputs: Any, root: str | Path | None, batch_size: int) -> Iterator[InputBatch]:
+    def _batches(self, inputs: Any, root: str | Path | None, size: int, share: Share = ALONE) -> Iterator[InputBatch]:
         known = self.description
         if known.modality.has_masks:
             raise LecoError(f"a model for {known.task} predicts masks: use predict_masks")
         if isinstance(inputs, str | Path) or _are_paths(inputs):
             below = None if root is None else Path(root)
-            return known.modality.inputs(_paths(inputs), known.shape, known.side, size=batch_size, root=below)
-        return array_batches(inputs, known.shape, known.side, size=batch_size)
+            paths = _paths(inputs)
+            return known.modality.inputs(paths, known.shape, known.side, size=size, root=below, share=share)
+        return islice(array_batches(inputs, known.shape, known.side, size=size), share[0], None, share[1])
 
     def probs(self, inputs: Tensor, sizes: Tensor | None = None) -> Tensor:
         """Probabilities (n, c, ...) of the newest classes, of inputs as the network takes them before normalisation."""

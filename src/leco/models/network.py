@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from leco.errors import LecoError, first_line
+from leco.models.recompute import blocks
 from leco.ontology.version import Version
 
 MANY = 4_096  # classes
@@ -26,6 +27,11 @@ class AnyNetwork(nn.Module):
     backbone: nn.Module
     heads: nn.ModuleList
     versions: tuple[str, ...]
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Blocks of layers of the backbone, which can be computed again, or divided among processes, one by one."""
+        return blocks(self.backbone)
 
     @property
     def joins_parts(self) -> bool:

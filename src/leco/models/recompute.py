@@ -59,8 +59,8 @@ def _contexts(block: nn.Module) -> tuple[Any, Any]:
 def _counted_once(block: nn.Module) -> Iterator[None]:
     """Keep BatchNorm's statistics, which have seen these inputs already."""
     kept = [(norm, norm.momentum, norm.num_batches_tracked) for norm in block.modules() if isinstance(norm, Norm)]
-    for norm, *_ in kept:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
+    for norm, _, count in kept:
+        norm.momentum, norm.num_batches_tracked = 0.0, None if count is None else torch.empty_like(count)
     try:
         yield
     finally:

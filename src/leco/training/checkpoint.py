@@ -51,18 +51,3 @@ def read_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             problems.append(f"{path}: cannot be read ({error})")
     return max(found, key=lambda c: c.step, default=None), problems
-
-
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop the lines that a killed run wrote after its last checkpoint: those steps are repeated."""
-    if metrics.is_file():
-        kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
-        write_bytes(metrics, b"".join(kept))
-
-
-def _step(line: bytes) -> int:
-    """Return the step of a line of metrics, -1 for an incomplete line."""
-    try:
-        return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
-    except (ValueError, KeyError, TypeError):
-        return -1

@@ -1,6 +1,6 @@
 """Training of one period, from the first step to the last; resumable at any step."""
 
-import json
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from leco.data.batches import Pool, Step, Steps, evaluated_together, loader
 from leco.data.rng import Draws
 from leco.data.views.sets import ViewSet
-from leco.devices import gradient_scaler, make_fabric, place, seed_dropout, share_statistics
+from leco.devices import compiled, gradient_scaler, make_fabric, over_all, place, seed_dropout, share_statistics
 from leco.errors import DivergedError, LecoError
 from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
@@ -25,12 +25,11 @@ from leco.ontology.evidence import Evidence
 from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
 from leco.training.checkpoint import Checkpoint
-from leco.training.optimisers import OPTIMISERS, parameter_groups, rate_factor
+from leco.training.optimisers import OPTIMISERS, kept, numbers_kept, parameter_groups, rate_factor, restore
 from leco.training.parts import Thrift, is_out_of_memory, slices, sum_of_parts, whole_counts
 from leco.training.priors import log_priors, with_priors
 from leco.training.readings import READ_EVERY, Pace, Unread, read
-
-_GROUP = "group "  # of parameters, in the names of what an optimiser keeps; parameters have no spaces in their names
+from leco.training.sharding import divided, gathered, shards
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +74,10 @@ class Training:
     ) -> None:
         self.job, self.network, self.validate, self.say = job, network, validate, say
         settings, fabric = job.settings, job.fabric
-        place(network, fabric.device)
+        shares = shards(fabric)  # only contiguous tensors, and on the CPU until each has a part
+        network.to(memory_format=torch.contiguous_format) if shares else place(network, fabric.device)
         self.average = Average(network, settings.average)
+        self.whole = copy.deepcopy(network).eval() if shares else None  # what is evaluated of a divided network
         self.distributed = fabric.world_size > 1
         if self.distributed:
             share_statistics(network, fabric.device)
@@ -86,12 +87,15 @@ class Training:
         network.backbone.requires_grad_(False)
         for parameter in self.trained:
             parameter.requires_grad_(not self.distributed or job.strategy != "freeze")
+        self.thrift = Thrift(network)
+        self.thrift.set(settings.batches.parts, settings.network.recompute)
+        self.student = fabric.setup_module(network)
+        if shares:
+            fabric.setup_module(self.average.model)
         self.state = OPTIMISERS[settings.optimiser.name](
             parameter_groups(network, settings.optimiser), settings.optimiser
         )
-        self.thrift = Thrift(network)
-        self.thrift.set(settings.batches.parts, settings.network.recompute)
-        self.student, self.optimiser = fabric.setup(network, self.state)
+        self.optimiser: Any = fabric.setup_optimizers(self.state)
         self.scaler = gradient_scaler(fabric)
         self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         self.best_score, self.best_step, self.step = -math.inf, 0, 0
@@ -107,7 +111,8 @@ class Training:
         job, total, fabric = self.job, len(self.job.steps), self.job.fabric
         evidence = job.steps.evidence.to(fabric.device)
         settings, every = job.settings.optimiser, job.settings.batches.evaluate_every
-        networks: dict[str, Any] = {"student": self.student}
+        compiles = job.settings.network.compile
+        networks: dict[str, Any] = {"student": compiled(self.student, fabric.device) if compiles else self.student}
         if job.teacher is not None:
             networks["teacher"] = place(job.teacher, fabric.device).eval()
         adjust = job.settings.loss.adjust
@@ -222,11 +227,7 @@ class Training:
         return frozen
 
     def _add_up(self, parts: Tensor) -> Tensor:
-        if not self.distributed:
-            return parts
-        whole = self.job.fabric.all_reduce(parts, reduce_op="sum")
-        assert isinstance(whole, Tensor)
-        return whole
+        return over_all(parts) if self.distributed else parts
 
     def _read(self) -> None:
         """Read the losses and counts of the last steps, check them, and add them to the means."""
@@ -246,25 +247,39 @@ class Training:
     def _evaluate(self) -> float | None:
         """Validate the average, and keep it if it is the best so far; without validation, keep the last one."""
         try:
-            score = None if self.validate is None else self.validate(self.average.model)
+            score = None if self.validate is None else self.validate(self._evaluated())
         except DivergedError as problem:
             raise DivergedError(f"step {self.step}: {problem}") from None
+        if self.whole is not None:
+            self.whole.cpu()  # the device needs its memory
         if score is None or score > self.best_score:
             self.best_score, self.best_step = -math.inf if score is None else score, self.step
             self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
         return score
+
+    def _evaluated(self) -> nn.Module:
+        """Return the average, as one network that no other process is needed for."""
+        if self.whole is None:
+            return self.average.model
+        self.whole.load_state_dict(gathered(self.average.model.state_dict()))
+        return place(self.whole, self.job.fabric.device)
+
+    def restore_best(self) -> None:
+        """Load the best weights into the network or, if it is divided among processes, into `whole`."""
+        target = self.network if self.whole is None else self.whole
+        target.load_state_dict(gathered(self.best))
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that the rest of the run depends on."""
         self._read()
         tensors: dict[str, Tensor] = {}
         for part, state in self._states().items():
-            tensors |= {f"{part}/{name}": tensor for name, tensor in state.items()}
+            tensors |= {f"{part}/{name}": tensor for name, tensor in gathered(state).items()}
         score = self.best_score if math.isfinite(self.best_score) else None
         notes = {
             **{"best_score": score, "best_step": self.best_step, "sums": self.sums, "means": self.means},
             "time": {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images},
-            "optimiser": self._numbers(),
+            "optimiser": numbers_kept(kept(self.network, self.state), self.job.settings.optimiser.name),
             "thrift": {"parts": self.thrift.parts, "recomputes": self.thrift.recomputes},
             **({"scaler": self.scaler.state_dict()} if self.scaler is not None else {}),
         }
@@ -272,10 +287,10 @@ class Training:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Restore a checkpoint; the run continues exactly as if it had not been interrupted."""
-        self.network.load_state_dict(_part(checkpoint.tensors, "network"))
-        self.average.model.load_state_dict(_part(checkpoint.tensors, "average"))
-        self.best = _part(checkpoint.tensors, "best")
-        self._resume_optimiser(_part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
+        for part, module in (("network", self.network), ("average", self.average.model)):
+            module.load_state_dict(self._shares(_part(checkpoint.tensors, part)))
+        self.best = self._shares(_part(checkpoint.tensors, "best"))
+        restore(self.network, self.state, _part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
         if self.scaler is not None and "scaler" in checkpoint.notes:
             self.scaler.load_state_dict(checkpoint.notes["scaler"])
         if "thrift" in checkpoint.notes:
@@ -288,50 +303,17 @@ class Training:
         spent = checkpoint.notes["time"]
         self.seconds, self.step_seconds, self.images = spent["seconds"], spent["step_seconds"], spent["images"]
 
-    def _kept(self) -> dict[str, Any]:
-        """Everything that the optimiser keeps between two steps: of each parameter, and of each group of them."""
-        of_parameters = {
-            f"{name}/{key}": value
-            for name, parameter in self.network.named_parameters()
-            for key, value in self.state.state.get(parameter, {}).items()
-        }
-        of_groups = {
-            f"{_GROUP}{number}/{key}": value
-            for number, group in enumerate(self.state.param_groups)
-            for key, value in group.items()
-            if key != "params"
-        }
-        return of_parameters | of_groups
-
-    def _numbers(self) -> dict[str, Any]:
-        """What the optimiser keeps besides tensors: numbers, flags, text, as far as JSON can hold it."""
-        found = {name: value for name, value in self._kept().items() if not isinstance(value, Tensor)}
-        try:
-            json.dumps(found)
-        except (TypeError, ValueError) as error:
-            raise LecoError(
-                f"the optimiser {self.job.settings.optimiser.name!r} cannot be saved: {error}; keep tensors and numbers"
-            ) from None
-        return found
-
-    def _resume_optimiser(self, kept: Mapping[str, Any]) -> None:
-        """Restore what the optimiser kept; as in torch, a step count stays on the CPU."""
-        parameters = dict(self.network.named_parameters())
-        for where, value in kept.items():
-            name, _, key = where.rpartition("/")
-            if name.startswith(_GROUP):
-                group = self.state.param_groups[int(name.removeprefix(_GROUP))]
-                group[key] = tuple(value) if isinstance(group.get(key), tuple) else value  # JSON has lists only
-                continue
-            moves = isinstance(value, Tensor) and key != "step"
-            self.state.state[parameters[name]][key] = value.to(self.job.fabric.device) if moves else value
+    def _shares(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return this process's parts of the tensors of a network."""
+        like = self.network.state_dict()
+        return {name: divided(tensor, like[name]) for name, tensor in tensors.items()}
 
     def _states(self) -> dict[str, Mapping[str, Tensor]]:
         return {
             "network": self.network.state_dict(),
             "average": self.average.model.state_dict(),
             "best": self.best,
-            "optimiser": {name: value for name, value in self._kept().items() if isinstance(value, Tensor)},
+            "optimiser": {n: v for n, v in kept(self.network, self.state).items() if isinstance(v, Tensor)},
         }
 
 
@@ -363,8 +345,8 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     if not len(pool.indices):
         return
     together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
-    for start in range(0, len(pool.indices), together):
-        batch = steps.read(pool, torch.arange(start, min(start + together, len(pool.indices))))
+    parts = torch.arange(len(pool.indices)).split(together)  # type: ignore[no-untyped-call]
+    for batch in steps.samples.each(partial(steps.read, pool), parts):
         evidence = steps.evidence.gather(batch.rows).to(device)
         batch = batch.to(device)
         yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence

@@ -1,22 +1,26 @@
 """Optimisers and learning-rate schedules by name (appendices C and E of the paper)."""
 
+import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from leco.errors import LecoError
 from leco.models.layers import layer_numbers
 from leco.models.network import AnyNetwork
 from leco.registry import Registry
 from leco.settings import OptimiserSettings
+from leco.training.sharding import divided
 
 Schedule = Callable[[int, int], float]  # step k of K steps -> factor of the initial learning rate
 Parameters = Iterable[nn.Parameter] | list[dict[str, Any]]  # or groups of them, as torch's optimisers take
 OptimiserBuilder = Callable[[Parameters, OptimiserSettings], torch.optim.Optimizer]
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 OPTIMISERS: Registry[OptimiserBuilder] = Registry("optimiser")
+_GROUP = "group "  # of parameters, in the names of what an optimiser keeps; parameters have no spaces in their names
 
 
 @SCHEDULES.register("cosine")
@@ -82,6 +86,46 @@ def parameter_groups(network: AnyNetwork, settings: OptimiserSettings) -> Parame
         group = {"params": [], "factor": factor, "weight_decay": decay if parameter.ndim > 1 else 0.0}
         groups.setdefault(key, group)["params"].append(parameter)
     return list(groups.values())
+
+
+def kept(network: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Everything that an optimiser keeps between two steps: of each parameter, and of each group of them."""
+    of_parameters = {
+        f"{name}/{key}": value
+        for name, parameter in network.named_parameters()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+    of_groups = {
+        f"{_GROUP}{number}/{key}": value
+        for number, group in enumerate(optimiser.param_groups)
+        for key, value in group.items()
+        if key != "params"
+    }
+    return of_parameters | of_groups
+
+
+def numbers_kept(kept: Mapping[str, Any], optimiser: str) -> dict[str, Any]:
+    """What an optimiser keeps besides tensors: numbers, flags, text, as far as JSON can hold it."""
+    found = {name: value for name, value in kept.items() if not isinstance(value, Tensor)}
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise LecoError(f"the optimiser {optimiser!r} cannot be saved: {error}; keep tensors and numbers") from None
+    return found
+
+
+def restore(network: nn.Module, optimiser: torch.optim.Optimizer, kept: Mapping[str, Any]) -> None:
+    """Restore what an optimiser kept; as in torch, a step count stays on the CPU."""
+    parameters = dict(network.named_parameters())
+    for where, value in kept.items():
+        name, _, key = where.rpartition("/")
+        if name.startswith(_GROUP):
+            group = optimiser.param_groups[int(name.removeprefix(_GROUP))]
+            group[key] = tuple(value) if isinstance(group.get(key), tuple) else value  # JSON has lists only
+            continue
+        if isinstance(value, Tensor) and key != "step":
+            value = divided(value.to(parameters[name].device), parameters[name])
+        optimiser.state[parameters[name]][key] = value
 
 
 @OPTIMISERS.register("sgd")

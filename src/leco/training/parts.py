@@ -14,8 +14,10 @@ from leco.errors import LecoError
 from leco.methods.terms import Combined, Outputs, Term, all_losses, sums
 from leco.models.layers import Norm
 from leco.models.network import AnyNetwork
-from leco.models.recompute import blocks, recompute_activations
+from leco.models.recompute import recompute_activations
 from leco.ontology.evidence import Evidence
+
+_SIGNS = ("out of memory", "can't allocate memory", "ALLOC_FAILED")  # of libraries, other devices, and the CPU
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Thrift:
 
         BatchNorm should see a whole batch, so activations come first if there is any; else parts are halved.
         """
-        if self._normalises and not self.recomputes and blocks(self.network.backbone):
+        if self._normalises and not self.recomputes and self.network.blocks:
             self.set(self.parts, recomputes=True)
             return
         most = max(1, samples // 2) if self._normalises else samples  # one sample has no statistics
@@ -100,4 +102,4 @@ def sum_of_parts(parts: Sequence[Combined], add_up: Callable[[Tensor], Tensor]) 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether a device, or the memory of the machine, was too small."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in _SIGNS)

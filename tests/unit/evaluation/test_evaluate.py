@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 from leco import LecoError
 from leco.cli.main import app
 from leco.data.benchmarks import digits
+from leco.data.samples import Files, InMemory, Samples
 from leco.evaluation import NAMELESS, confusion, known_labels, scores
 from leco.evaluation.compare import Difference, Pairs, compare
-from leco.evaluation.evaluate import Judged, hits, tally, wins
+from leco.evaluation.evaluate import Candidate, Judged, hits, judge, tally, wins
 
 
 def evaluate(*arguments: object) -> Result:
@@ -149,6 +150,30 @@ def naive_p(won: int, lost: int) -> float:
     n = won + lost
     chances = [comb(n, k) / 2**n for k in range(n + 1)]
     return sum(c for c in chances if c <= chances[won] * (1 + 1e-9)) if n else 1.0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_files_are_read_ahead_by_workers_with_the_same_scores(workers, street):
+    newest, generator = street.newest.name, torch.Generator().manual_seed(0)
+    values = torch.rand(40, 2, generator=generator)
+    true = torch.randint(len(street[newest]), (40,), generator=generator)
+    read_here = []
+
+    def read(path: Path) -> torch.Tensor:
+        read_here.append(path)  # in a worker, this process does not see it
+        return values[int(path.name)]
+
+    def predict(inputs: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(inputs, values[ids])
+        return (inputs[:, :1] * torch.arange(len(street[newest]))).cos().softmax(dim=1)
+
+    samples = Samples(Files([Path(str(number)) for number in range(40)], read), {newest: InMemory(true)})
+    *_, judged = judge([Candidate(street, samples, predict)], torch.arange(40), street, batch_size=8, workers=workers)
+    expected = torch.zeros(len(street[newest]), len(street[newest]) + 1).long()
+    for index, label in enumerate(true.tolist()):
+        expected[label, int(predict(values[[index]], torch.tensor([index])).argmax())] += 1
+    assert torch.equal(judged.matrices(0)[newest], expected)
+    assert len(read_here) == (0 if workers else 40)
 
 
 def test_noise_is_no_regression_and_a_real_one_is(street):

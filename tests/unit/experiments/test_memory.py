@@ -22,6 +22,16 @@ def test_what_a_step_keeps_follows_from_the_layers(folder):  # noqa: F811
     assert deeper.sample > 1.3 * memory.sample
 
 
+def test_a_teacher_keeps_no_activations(folder):  # noqa: F811
+    """Nor do activations at places in memory that its weights had before they were moved count as weights."""
+    found = look(folder, network__backbone="wrn-28-2")
+    taught, plain = found.plan.stages[-1], found.plan.stages[-2]
+    assert (taught.teacher, plain.teacher) == (plain, None)
+    ours, theirs = (step_memory(stage, found.periods, "cpu") for stage in (taught, plain))
+    assert ours.sample == pytest.approx(theirs.sample, rel=0.05)
+    assert ours.weights > 1.1 * theirs.weights
+
+
 def test_recomputing_shows_in_the_estimate(folder):  # noqa: F811
     plain, saving = (
         look(folder, network__backbone="wrn-28-2", network__recompute=recompute) for recompute in ("false", "true")

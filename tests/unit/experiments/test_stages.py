@@ -59,6 +59,14 @@ def test_what_a_stage_does_not_use_does_not_make_it_another():
     assert len({stage.fingerprint for stage in first}) == 1
 
 
+def test_ways_to_save_memory_make_no_other_stage_where_results_are_the_same():
+    saving = {"training.network.recompute": "true", "training.network.shard": "true"}
+    assert last(saving) == last()
+    assert last({"training.batches.parts": "2"}) != last()  # BatchNorm normalises each part by itself
+    frozen = make(saving, strategy="freeze")[2].periods[-1][0].training.network  # whose blocks keep nothing anyway
+    assert (frozen.recompute, frozen.shard) == (False, False)
+
+
 def test_a_stage_can_be_identified_without_its_test_set():
     wanted, periods, whole = make(method="lpl+st-hard/cond")
     untested = plan(wanted, periods.without_test())

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -225,6 +227,56 @@ def test_paths_of_a_manifest_may_be_relative_to_another_folder(new, vectors, pic
     (tmp_path / "vectors.csv").write_text("features\ndigits.npy#2\n")
     found = rows(predict(bundle.folder, tmp_path / "vectors.csv", "--root", bundle.folder.parent).stdout)
     assert [row["input"] for row in found] == ["digits.npy#2"]
+
+
+def in_processes(number: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={number}"]
+    predicting = ["-m", "leco", "predict", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*command, *predicting], capture_output=True, text=True, timeout=300, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_processes_take_batches_in_turn_and_one_writes_what_one_alone_would(number, new, vectors, pictures, tmp_path):
+    """Of 597 images and a broken file, in 12 batches, each of four processes reads three."""
+    (tmp_path / "broken.png").write_text("no image")
+    alone, shared = tmp_path / "alone.csv", tmp_path / "shared.csv"
+    arguments = (new.folder, pictures / "images", tmp_path / "broken.png", "--batch-size", 50, "--top", 2, "-o")
+    assert predict(*arguments, alone).exit_code == 1
+    result = in_processes(number, *arguments, shared)
+    assert shared.read_bytes() == alone.read_bytes()
+    assert result.stderr.count("broken.png: ") == 1
+    assert "1 of 598 inputs could not be read" in result.stderr
+    values = vectors[0].folder.parent / "digits.npy"
+    result = in_processes(number, vectors[0].folder, values)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == predict(vectors[0].folder, values).stdout
+
+
+def test_a_share_of_the_inputs_is_every_second_batch(new, pictures):
+    whole, *shares = (
+        list(model_of(new).answers(str(pictures / "images"), batch_size=100, share=share))
+        for share in ((0, 1), (0, 2), (1, 2))
+    )
+    assert shares == [whole[0::2], whole[1::2]]
+
+
+@pytest.mark.slow
+def test_processes_take_images_in_turn_to_write_masks(segmenter, tmp_path):
+    bundle, _ = segmenter
+    source = tmp_path / "images"
+    source.mkdir()
+    for number in range(5):
+        (source / f"{number}.png").write_bytes((bundle.folder.parent / "1.png").read_bytes())
+    assert predict(bundle.folder, source, "-o", tmp_path / "alone").exit_code == 0
+    result = in_processes(2, bundle.folder, source, "-o", tmp_path / "shared")
+    assert result.returncode == 0, result.stderr
+    masks = {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()} == masks
+    assert len(masks) == 5
+    assert list(model_of(bundle).masks(str(source), tmp_path / "second", share=(1, 2))) == [None, None]
+    assert sorted(path.name for path in (tmp_path / "second").iterdir()) == ["1.png", "3.png"]
 
 
 def test_masks_have_the_sizes_and_names_of_their_images(segmenter, tmp_path):

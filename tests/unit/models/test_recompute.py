@@ -50,6 +50,24 @@ def test_recomputing_changes_neither_gradients_nor_statistics_and_keeps_less(nam
     assert kept_bytes(recomputed, images) < 0.6 * kept_bytes(plain, images)
 
 
+class Strict(nn.BatchNorm2d):
+    """Like BatchNorm that is synchronised between GPUs, refuses to do without its count of batches."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        assert self.num_batches_tracked is not None
+        return super().forward(images)
+
+
+def test_batchnorm_has_its_count_while_activations_are_recomputed_and_counts_once():
+    backbone = build_backbone("wrn-10-1", (3, 32, 32))
+    norms = [norm for norm in backbone.modules() if isinstance(norm, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.__class__ = Strict
+    recompute_activations(backbone)
+    backbone.train()(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert {int(norm.num_batches_tracked) for norm in norms} == {1}
+
+
 def test_a_backbone_without_blocks_is_refused():
     with pytest.raises(LecoError, match=r"network.recompute: this backbone has no blocks of layers"):
         recompute_activations(build_backbone("linear", (8,)))

@@ -117,6 +117,13 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
         list(training.run())
 
 
+@pytest.mark.parametrize(
+    "message", ["CUDA error: out of memory", "MPS backend out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling"]
+)
+def test_a_lack_of_memory_is_recognised_whoever_reports_it(message):
+    assert is_out_of_memory(RuntimeError(message))
+
+
 def test_the_memory_of_the_machine_counts_too():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)

@@ -1,10 +1,10 @@
 """mapillary-leco: Mapillary Vistas 1.2, then 2.0, labelled on the same images (appendix C of the paper).
 
 No published table relates the labels of the two versions: the transition is inferred once, from training masks
-labelled in both, and stored next to the data.
+labelled in both, and stored next to the data, under a digest of these masks.
 """
 
-from collections.abc import Iterator
+import hashlib
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leco.data.ahead import read_ahead
 from leco.data.benchmarks.benchmark import Benchmark, Kind, Recipe, missing, register, require
 from leco.data.images import inspect_image, letterbox, letterbox_mask, letterbox_size
 from leco.data.masks import MaskClasses, count_masks
 from leco.data.samples import Files, Samples
 from leco.data.views.sets import segmentation_views
 from leco.errors import LecoError
-from leco.io import read_json
+from leco.io import read_json, write_text
 from leco.nested import merge
 from leco.ontology.inference import infer
 from leco.ontology.ontology import Ontology
@@ -80,26 +81,40 @@ def _names(recipe: Recipe, part: Path) -> list[str]:
 
 
 def _ontology(folder: Path, names: list[str], values: dict[str, MaskClasses], kind: Kind) -> Ontology:
-    """Infer the transition from the masks of the pool, or read the stored one if it has the same classes."""
-    kept = folder / f"leco-ontology-{len(names)}{'' if kind == 'tree' else '-soft'}.json"
+    """Infer the transition from the masks of the pool, or read the one that was inferred from equal masks."""
+    masks = [(_mask(folder, "v1.2", name), _mask(folder, "v2.0", name)) for name in names]
+    kept = folder / f"leco-ontology-{_contents(folder, masks)}{'' if kind == 'tree' else '-soft'}.json"
     if kept.is_file():
-        history = Ontology.load(kept)
-        if all(history[version].classes == values[version].classes for version in _VERSIONS):
-            return history
-        raise LecoError(f"{kept}: was inferred for other classes than those in the configs next to it; delete it")
-    masks = [[folder / "training" / version / "labels" / f"{name}.png" for version in _VERSIONS] for name in names]
-    history = infer(count_masks(_ticked(masks), values["v1.2"], values["v2.0"]), "mapillary", _VERSIONS, kind)
+        return Ontology.load(kept)
+    with progress_bar("inferring the transition") as tick:
+        counted = count_masks(masks, values["v1.2"], values["v2.0"], lambda done: tick(done, len(masks)))
+    history = infer(counted, "mapillary", _VERSIONS, kind)
     with suppress(LecoError):  # a read-only folder: it is inferred again next time
         history.save(kept)
     return history
 
 
-def _ticked(masks: list[list[Path]]) -> Iterator[tuple[Path, Path]]:
-    """Pairs of masks, with progress: this takes long, but happens once."""
-    with progress_bar("inferring the transition") as tick:
-        for number, (old, new) in enumerate(masks, start=1):
-            yield old, new
-            tick(number, len(masks))
+def _mask(folder: Path, version: str, name: str) -> Path:
+    return folder / "training" / version / "labels" / f"{name}.png"
+
+
+def _contents(folder: Path, masks: list[tuple[Path, Path]]) -> str:
+    """Digest of the masks and of the lists of classes; it is kept, so that files that do not change are read once."""
+    files = [*(folder / f"config_{version}.json" for version in _VERSIONS), *(path for pair in masks for path in pair)]
+    states = [(path.relative_to(folder).as_posix(), path.stat()) for path in files]
+    seen = _digest("".join(f"{name} {state.st_size} {state.st_mtime_ns}\n" for name, state in states).encode())
+    kept = folder / f"leco-masks-{seen}.txt"
+    if kept.is_file():
+        return kept.read_text()
+    digests = read_ahead(lambda path: _digest(path.read_bytes()), files)
+    found = _digest("".join(f"{name} {digest}\n" for (name, _), digest in zip(states, digests, strict=True)).encode())
+    with suppress(LecoError):
+        write_text(kept, found)
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _samples(part: Path, names: list[str], values: dict[str, MaskClasses], side: int) -> Samples:

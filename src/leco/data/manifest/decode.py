@@ -1,7 +1,6 @@
 """The slow half of checking a manifest: open every image with its masks, once, and keep the pixels if asked to."""
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data import SPLITS
+from leco.data.ahead import quiet
 from leco.data.images import decode_image, inspect_image, letterbox_mask, letterboxed, middle_square, scaled_size
 from leco.data.manifest.checks import impossible, impossible_classes
 from leco.data.manifest.table import Fault
@@ -159,9 +159,7 @@ def inspect_pictures(
     def inspect(number: int) -> list[tuple[str, str | None, Fault]]:
         return list(_inspect(root, pictures[number], rules, tally, keep))
 
-    # Warning filters are global to the process: restore here what the decoding threads change.
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")
+    with quiet(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
         for start in range(0, len(pictures), _BATCH):
             for number, faults in enumerate(pool.map(inspect, range(len(pictures))[start : start + _BATCH]), start):
                 yield from ((number, *fault) for fault in faults)

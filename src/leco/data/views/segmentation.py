@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leco.data.batches import Batch
 from leco.data.rng import Draws
+from leco.data.samples import Box
 from leco.data.views.images import arange, check, pixels
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED
@@ -22,15 +23,40 @@ class JointCrop:
     crop: int
     scale: tuple[float, float]
 
-    def __call__(self, batch: Batch, seed: int, step: int) -> Batch:
+    def __call__(self, batch: Batch, seed: int, step: int, corner: tuple[int, int] = (0, 0)) -> Batch:
         """Return the same samples, cropped; pixels outside an image have no label."""
         versions = list(batch.labels)
         masks = [batch.rows, *(batch.labels[version] for version in versions)]
-        draws = Draws(seed, step, batch.ids)
-        images, found = joint(batch.inputs, masks, draws, self.base_size, self.crop, self.scale, sizes=batch.sizes)
+        sizes = torch.tensor(batch.inputs.shape[-2:]).expand(len(batch), 2) if batch.sizes is None else batch.sizes
+        images, found = cropped(batch.inputs, masks, self._places(batch.ids, sizes, seed, step), corner=corner)
         small = [mask.to(whole.dtype) for mask, whole in zip(found, masks, strict=True)]
         rows = small[0].clamp(min=UNLABELLED)
         return Batch(batch.ids, images, rows, dict(zip(versions, small[1:], strict=True)))
+
+    def box(self, ids: Tensor, sizes: Tensor, seed: int, step: int) -> Box:
+        """Return the part of one image that its crop is made of."""
+        return self._places(ids, sizes, seed, step).box()
+
+    def _places(self, ids: Tensor, sizes: Tensor, seed: int, step: int) -> "Places":
+        return places(sizes, Draws(seed, step, ids), self.base_size, self.crop, self.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the pixels of a crop come from, for n images."""
+
+    row: Tensor  # (n, crop) fractional row of each row of the crop
+    rows: Tensor  # (n, crop) the nearest row
+    column: Tensor
+    columns: Tensor
+    outside: Tensor  # (n, crop, crop) pixels beyond the image
+
+    def box(self) -> Box:
+        """Return the smallest box that holds all of them."""
+        edges = []
+        for fraction, nearest in ((self.row, self.rows), (self.column, self.columns)):
+            edges += [min(int(fraction.min()), int(nearest.min())), 1 + int(max(fraction.ceil().max(), nearest.max()))]
+        return edges[0], edges[1], edges[2], edges[3]
 
 
 def photometric(images: Tensor, draws: Draws, strength: float = 0.4) -> Tensor:
@@ -61,13 +87,14 @@ def joint(
     height and width of images that were padded to be stacked; the padding is not part of the image.
     """
     check(images, draws)
-    n = len(images)
     if sizes is None:
-        sizes = torch.tensor(images.shape[-2:], device=images.device).expand(n, 2)
-    height, width = sizes.to(images.device).unsqueeze(2).unbind(1)  # each (n, 1)
-    for mask in masks:
-        if mask.shape != (n, *images.shape[-2:]):
-            raise LecoError(f"a mask of shape {tuple(mask.shape)} does not fit images of {tuple(images.shape)}")
+        sizes = torch.tensor(images.shape[-2:], device=images.device).expand(len(images), 2)
+    return cropped(images, masks, places(sizes.to(images.device), draws, base_size, crop, scale), fill)
+
+
+def places(sizes: Tensor, draws: Draws, base_size: int, crop: int, scale: tuple[float, float]) -> Places:
+    """Draw the places of the crops of images of some heights and widths, (n, 2)."""
+    height, width = sizes.unsqueeze(2).unbind(1)  # each (n, 1)
     factor, mirrored, top, left = draws.uniform("joint", 4)[..., None].unbind(1)  # each (n, 1)
     longer = base_size * (scale[0] + (scale[1] - scale[0]) * factor)
     longest = torch.maximum(height, width)
@@ -75,11 +102,22 @@ def joint(
     column, columns, column_inside = source(longer, width, longest, left, crop)
     column = torch.where(mirrored < 0.5, width - 1 - column, column)
     columns = torch.where(mirrored < 0.5, width - 1 - columns, columns)
-    outside = ~(row_inside[:, :, None] & column_inside[:, None, :])
-    found = [pixels(mask[:, None], rows[:, :, None], columns[:, None, :])[:, 0].long() for mask in masks]
+    return Places(row, rows, column, columns, ~(row_inside[:, :, None] & column_inside[:, None, :]))
+
+
+def cropped(
+    images: Tensor, masks: Sequence[Tensor], found: Places, fill: int = 0, corner: tuple[int, int] = (0, 0)
+) -> tuple[Tensor, list[Tensor]]:
+    """Resample images and masks, of which only the part right of and below `corner` is given."""
+    for mask in masks:
+        if mask.shape != (len(images), *images.shape[-2:]):
+            raise LecoError(f"a mask of shape {tuple(mask.shape)} does not fit images of {tuple(images.shape)}")
+    top, left = corner
+    rows, columns = found.rows[:, :, None] - top, found.columns[:, None, :] - left
+    moved = [pixels(mask[:, None], rows, columns)[:, 0].long() for mask in masks]
     return (
-        bilinear(images, row, column).masked_fill_(outside[:, None], fill),
-        [mask.masked_fill_(outside, NO_LABEL) for mask in found],
+        bilinear(images, found.row - top, found.column - left).masked_fill_(found.outside[:, None], fill),
+        [mask.masked_fill_(found.outside, NO_LABEL) for mask in moved],
     )
 
 
