@@ -62,6 +62,12 @@ STREET = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out thorough tests, unless they are asked for: -m thorough."""
+    if "thorough" not in config.option.markexpr:
+        items[:] = [item for item in items if item.get_closest_marker("thorough") is None]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Hide the pretrained weights of this machine, so that own images train a resnet18 from random ones everywhere."""

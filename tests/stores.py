@@ -10,9 +10,9 @@ from leco import Ontology
 from leco.data import UNTESTED
 from leco.data.periods import Annotation
 from leco.experiments.stages import Stage
-from leco.experiments.summary import summarise
 from leco.methods.method import Method
 from leco.nested import merge
+from leco.records import Config, Result, parse
 from leco.settings import Settings
 
 CLASSES = {"v1": ["a|b", "other"], "v2": ["<script>alert(1)</script>", "x&y", "$c$", "d_e"]}
@@ -105,12 +105,15 @@ def write_stage(
         **{"images_per_second": 100.0, "device": "cpu", "processes": 1, "threads": 1, "notes": []},
         "packages": {"leco": "0.1.0", "torch": "2.6.0"},
     } | changes
-    (folder / "config.json").write_text(json.dumps(stage.config(), indent=1))
-    (folder / "result.json").write_text(json.dumps(result, indent=1))
+    config = parse(Config, json.dumps(stage.config()), "config.json")
+    config.write(folder / "config.json")
+    (folder / "model.safetensors").touch()
+    result = parse(Result, json.dumps(result), "result.json")
+    result.write(folder / "result.json")
     means = {"ce": 0.5} | ({"kept": 0.9, "agreement": 0.8} if "+" in str(stage.method) else {})
     lines = [{"step": step, "score": score * step / 40, "learning_rate": 0.1, "means": means} for step in (20, 40)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "summary.json").write_text(json.dumps(summarise(stage.config(), result)))
+    result.summary(config).write(folder / "summary.json")
     return folder
 
 

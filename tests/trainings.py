@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from leco.experiments.bundles import bundle_stage
 from leco.experiments.experiment import Experiment, experiment
@@ -15,6 +16,8 @@ from leco.experiments.train import periods_of
 from leco.model.bundle import Bundle, read_bundle
 from leco.model.model import Model
 from leco.model.onnx import export_onnx
+from leco.records import Notes, Saved, Spent
+from leco.training.checkpoint import Checkpoint
 
 SETTINGS = {"training.batches.steps": "60", "training.batches.evaluate_every": "60"}
 
@@ -34,7 +37,8 @@ class Trained:
 
     def result(self, period: int) -> dict[str, Any]:
         """What a period's stage found."""
-        return self.store.require(self.stages.periods[period][0].fingerprint)
+        result = self.store.require(self.stages.periods[period][0].fingerprint)
+        return result.model_dump(mode="json", by_alias=True)
 
 
 def train_digits(folder: Path, settings: dict[str, str] = SETTINGS, **changes: object) -> Trained:
@@ -65,3 +69,15 @@ def assert_consistent(scores: dict[str, Any], metric: str = "macc") -> None:
     assert scores[metric] == pytest.approx(sum(tested) / len(tested))
     assert [row["class"] for row in scores["per_class"] if not row["support"]] == scores["absent"]
     assert any(tested)
+
+
+def some_checkpoint(step: int) -> Checkpoint:
+    return Checkpoint(
+        step,
+        {"network/x": torch.full((3,), float(step))},
+        Notes(
+            **{"best_score": None, "best_step": 0, "sums": {}, "means": {}, "optimiser": {}},
+            time=Spent(seconds=0.0, step_seconds=0.0, images=0),
+            thrift=Saved(parts=1, recomputes=False),
+        ),
+    )

@@ -1,11 +1,17 @@
 """Read and write files: writing is atomic, reading is limited in size and checked."""
 
+import fcntl
+import hashlib
 import json
 import os
+import re
 import secrets
+import shutil
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -15,6 +21,10 @@ from leco import strict_yaml
 from leco.errors import LecoError, TextError
 
 _Model = TypeVar("_Model", bound=BaseModel)
+SUMS = "SHA256SUMS"  # as `sha256sum -c SHA256SUMS` reads it
+_LEFTOVER = re.compile(r"\.leco-[0-9]+-[0-9a-f]{8}(\.tmp)?")  # temporary files, and folders
+_LARGEST_SUMS = 1_000_000  # bytes
+_SETTLED = 5.0  # seconds after which a temporary file without a lock was left behind by a process that was killed
 
 
 def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
@@ -22,10 +32,15 @@ def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part)[:40] for part in first["loc"][:6])
-        problem = str(first["msg"]).removeprefix("Value error, ")
-        raise LecoError(f"{path}: {what}: {f'{place}: ' if place else ''}{problem}") from None
+        raise LecoError(f"{path}: {what}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first problem with a record, and its place."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part)[:40] for part in first["loc"][:6])
+    problem = str(first["msg"]).removeprefix("Value error, ")
+    return f"{place}: {problem}" if place else problem
 
 
 def as_path(name: str, value: object) -> Path:
@@ -76,14 +91,6 @@ def safetensors_metadata(path: Path) -> dict[str, str]:
     return notes
 
 
-def checkpoint_step(path: Path) -> int:
-    """Step at which a checkpoint was saved, or -1 if it cannot be read."""
-    try:
-        return int(json.loads(safetensors_metadata(path)["leco"])["step"])
-    except (OSError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError, RecursionError):
-        return -1
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file atomically."""
     write_bytes(path, text.encode())
@@ -108,9 +115,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if target.exists() and not target.is_file():
             what = "a folder" if target.is_dir() else "not a regular file"
             raise LecoError(f"{path}: cannot be written: it is {what}; name a file")
-        temporary = target.with_name(f".leco-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        remove_leftovers(target.parent)
+        temporary = target.with_name(f"{_temporary_name()}.tmp")
         try:
             with temporary.open("wb") as file:
+                _hold(file.fileno())
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -119,6 +128,89 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def new_folder(beside: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside a path; it is removed at the end, unless it was renamed."""
+    try:
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(beside.parent)
+        folder = beside.with_name(_temporary_name())
+        folder.mkdir()
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise LecoError(f"{beside}: cannot be written: {error.strerror}") from None
+    try:
+        _hold(handle)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _temporary_name() -> str:
+    return f".leco-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _hold(handle: int) -> None:
+    """Lock a temporary file or folder for as long as it is open, so that no other process takes it for a leftover."""
+    with suppress(OSError):  # file systems without locks
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@lru_cache(maxsize=1_000)  # once for each folder
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files and folders of processes that were killed while they wrote to a folder."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in [entry for entry in entries if _LEFTOVER.fullmatch(entry.name)]:
+            with suppress(OSError):
+                _remove_leftover(entry)
+
+
+def _remove_leftover(entry: "os.DirEntry[str]") -> None:
+    is_folder = not entry.name.endswith(".tmp")
+    ours = entry.is_dir(follow_symlinks=False) if is_folder else entry.is_file(follow_symlinks=False)
+    if not ours or time.time() - entry.stat(follow_symlinks=False).st_mtime < _SETTLED:
+        return
+    handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another process writes to it
+        shutil.rmtree(entry.path) if is_folder else os.unlink(entry.path)  # noqa: PTH108
+    finally:
+        os.close(handle)
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Record the digests of some files of a folder, for `changed` and for people."""
+    lines = [f"{_digest(folder / name)}  {name}\n" for name in sorted(names)]
+    write_text(folder / SUMS, "".join(lines))
+
+
+def changed(folder: Path, *names: str) -> str | None:
+    """The first of some files of a folder, by default all, that is not as it was written; None if all are.
+
+    A folder without recorded digests is of an earlier version of leco, and nothing is known of it.
+    """
+    path = folder / SUMS
+    if not os.path.lexists(path):
+        return None
+    known = {}
+    for line in read_text(path, _LARGEST_SUMS).splitlines():
+        digest, _, name = line.partition("  ")
+        known[name] = digest
+    for name in names or known:
+        if Path(name).name != name or not (folder / name).is_file() or _digest(folder / name) != known.get(name):
+            return name
+    return None
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_json(path: Path, largest: int) -> Any:

@@ -7,13 +7,13 @@ import sys
 from typing import get_args
 
 import pytest
-import torch
 from tests.commands import assert_refused, leco
 from tests.stores import make_stages, write_store
+from tests.trainings import some_checkpoint
 
 from leco.experiments.experiment import Experiment
 from leco.settings import Budget
-from leco.training.checkpoint import Checkpoint, write_checkpoint
+from leco.training.checkpoint import write_checkpoint
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def stop_a_stage(runs, name="0000000000000001", step=7):
     partial.mkdir(parents=True)
     (partial / "config.json").write_text(json.dumps(stage.config()))
     partial.with_name(f"{partial.name}.lock").touch()
-    write_checkpoint(partial, Checkpoint(step, {"weight": torch.zeros(3)}, {}))
+    write_checkpoint(partial, some_checkpoint(step))
     return partial
 
 

@@ -16,11 +16,11 @@ import leco
 from leco import LecoError
 from leco.data.benchmarks import cifar, load, recipe
 from leco.data.benchmarks.cifar_4tp import KINGDOMS
+from leco.data.shards import Shards
 from leco.experiments.experiment import Experiment, experiment
 from leco.experiments.grid import Graph, shared_periods
 from leco.experiments.machine import Machine
 from leco.experiments.run import run_stage
-from leco.experiments.shards import Shards
 from leco.experiments.store import Store
 from leco.reports.formats import to_markdown
 from leco.reports.report import make_report
@@ -122,7 +122,7 @@ def test_four_periods_run_through(root, settings, tmp_path):
     )
     store = run([wanted], root, tmp_path / "runs")
     ((*_, last),) = Graph.of([wanted], root).plans[0].periods[-1:]
-    result = store.require(last.fingerprint)
+    result = store.require(last.fingerprint).model_dump(mode="json", by_alias=True)
     assert list(result["test"]) == ["kingdoms", "groups", "superclasses", "classes"]
     assert result["test"]["kingdoms"]["macc"] > result["test"]["classes"]["macc"]
 

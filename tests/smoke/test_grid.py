@@ -92,6 +92,35 @@ def test_a_killed_worker_is_replaced_and_its_stage_continues(tmp_path):
     assert list((tmp_path / "runs" / "partial").iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_grid_that_is_asked_to_end_saves_and_continues(tmp_path):
+    """SIGTERM reaches the command alone, which passes it on to its workers."""
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--methods", "ce", "--seeds", "0-1"]
+    command += ["--jobs", "2", "--set", "training.batches.steps=400", "--runs"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "runs"], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_for(process, tmp_path, "runs/partial/*/metrics.jsonl")
+    process.terminate()
+    assert process.wait(timeout=120) == 128 + signal.SIGTERM
+    assert list(tmp_path.glob("runs/partial/*/checkpoint-*")) + list(tmp_path.glob("runs/stages/*"))
+    for runs in ("runs", "whole"):
+        subprocess.run([*command, runs], env=environment, cwd=tmp_path, check=True, capture_output=True, timeout=280)
+    for name in stages(tmp_path / "whole"):
+        one, other = (tmp_path / runs / "stages" / name / "model.safetensors" for runs in ("runs", "whole"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_store_that_cannot_be_written_to_is_named(engine, tmp_path):
+    if engine == "ray":
+        pytest.importorskip("ray", reason="ray is an extra")
+    result = grid("--methods", "ce", "--seeds", "0", "--engine", engine, "--runs", "/proc/none", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "/proc/none/partial/" in result.stdout.replace("\n", "")
+    assert "cannot be written" in " ".join(result.stdout.split())
+    assert "1 trainings failed; 1 that depend on them were skipped" in result.stderr
+
+
 def test_stages_wait_for_what_they_need():
     wanted = [experiment("digits-leco", {"method": method, "size": 40}, {}) for method in ("lpl", "lpl+st-soft/cond")]
     graph = Graph.of(wanted, Path())

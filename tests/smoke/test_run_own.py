@@ -122,7 +122,7 @@ def trained(folder: Path, **settings: str) -> list[dict[str, object]]:
     stages = plan(wanted, periods).stages
     for stage in stages:
         run_stage(stage, periods, store, Machine("cpu"))
-    return [store.require(stage.fingerprint) for stage in stages]
+    return [store.require(stage.fingerprint).model_dump(mode="json", by_alias=True) for stage in stages]
 
 
 def write_project(folder: Path, header: str, rows: list[str]) -> None:

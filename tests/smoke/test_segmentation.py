@@ -52,7 +52,7 @@ def run(root: Path, runs: Path, settings: dict[str, str] | None = None, **change
     stages = plan(wanted, periods)
     for stage in stages.stages:
         run_stage(stage, periods, store, Machine("cpu"))
-    return store.require(stages.periods[-1][0].fingerprint) | {
+    return store.require(stages.periods[-1][0].fingerprint).model_dump(mode="json", by_alias=True) | {
         "folder": store.stages / stages.periods[-1][0].fingerprint
     }
 
@@ -233,6 +233,6 @@ def test_camvid_is_trained_with_a_separate_finetuning_rate(data_root, tmp_path):
     assert [stage.training.learning_rate for stage in stages.stages] == [0.05, 0.02]
     for stage in stages.stages:
         run_stage(stage, periods, store, Machine("cpu"))
-    result = store.require(stages.periods[-1][0].fingerprint)
+    result = store.require(stages.periods[-1][0].fingerprint).model_dump(mode="json", by_alias=True)
     assert result["validation_score"] == result["validation"]["classes"]["miou"]
     assert "Tunnel" in result["test"]["classes"]["absent"]

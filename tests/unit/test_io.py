@@ -1,12 +1,13 @@
 """Files are written whole or not at all, and read only if they are what they should be."""
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from leco import LecoError
+from leco import LecoError, io
 from leco.io import as_path, checked, from_json, read_json, read_text, replacing, write_bytes, write_text
 
 
@@ -102,3 +103,58 @@ def test_content_of_another_form_is_named_with_its_place():
     assert checked(Point, {"x": 3}, Path("p.json"), "a point").x == 3
     with pytest.raises(LecoError, match=r"p\.json: a point: x: Input should be a valid integer"):
         checked(Point, {"x": "y"}, Path("p.json"), "a point")
+
+
+@pytest.fixture
+def leftovers(tmp_path) -> tuple[Path, Path]:
+    """A temporary file and a temporary folder of processes that were killed an hour ago."""
+    file, folder = tmp_path / ".leco-1-0123abcd.tmp", tmp_path / ".leco-1-4567cdef"
+    file.write_text("half")
+    folder.mkdir()
+    (folder / "model.safetensors").write_text("half")
+    for path in (file, folder):
+        os.utime(path, (0, 0))
+    io.remove_leftovers.cache_clear()
+    return file, folder
+
+
+def test_what_killed_processes_left_is_removed_by_the_next_one(leftovers, tmp_path):
+    kept = [tmp_path / name for name in (".leco-mine.tmp", ".leco-1-0123abcd.txt", "leco-1-0123abcd.tmp")]
+    for path in kept:
+        path.write_text("mine")
+        os.utime(path, (0, 0))
+    io.write_text(tmp_path / "new.txt", "new")
+    assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "new.txt"])
+
+
+def test_what_a_process_still_writes_is_kept(leftovers, tmp_path):
+    handles = [os.open(path, os.O_RDONLY) for path in leftovers]
+    for handle in handles:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    io.write_text(tmp_path / "new.txt", "new")
+    assert all(path.exists() for path in leftovers)
+    for handle in handles:
+        os.close(handle)
+
+
+def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    (tmp_path / "there").mkdir()
+    for name in (".leco-1-0123abcd", ".leco-1-0123abcd.tmp"):
+        (tmp_path / "there" / name).symlink_to(tmp_path / "mine")
+        os.utime(tmp_path / "there" / name, (0, 0), follow_symlinks=False)
+    io.write_text(tmp_path / "there" / "new.txt", "new")
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_digests_name_the_first_file_that_changed(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    assert io.changed(tmp_path) is None  # of an earlier version
+    io.write_sums(tmp_path, "ab")
+    assert io.changed(tmp_path) is None
+    (tmp_path / "b").write_text("c")
+    assert (io.changed(tmp_path), io.changed(tmp_path, "a"), io.changed(tmp_path, "other")) == ("b", None, "other")
+    (tmp_path / io.SUMS).write_text("0  ../../etc/passwd\n")
+    assert io.changed(tmp_path) == "../../etc/passwd"

@@ -11,7 +11,7 @@ import leco
 LAYERS = ["cli", "reports", "paper", "planning", "estimator", "experiments", "training", "model", "evaluation"]
 LAYERS += ["dataset", "modalities", "models", "data", "methods", "ontology"]
 GROUND = ["errors", "io", "strict_yaml", "registry", "settings", "parts", "renamed", "nested"]
-GROUND += ["devices", "placement", "progress", "text"]
+GROUND += ["records", "devices", "placement", "progress", "text"]
 ROOT = Path(leco.__file__).parent
 
 

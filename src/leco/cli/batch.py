@@ -63,7 +63,7 @@ def export(
         counts, seed = found["chosen"], found["seed"] if seed is None else seed
     ontology = Ontology.load(own.ontology)
     manifest, _ = read_manifest(own.manifest, ontology, root=own.root, decode=False, without="test")
-    wanted, periods = load_experiment(source, data, seed=seed, size=None, training=training, settings=settings)
+    wanted, periods = load_experiment(source, data, runs, seed=seed, size=None, training=training, settings=settings)
     if plan is not None and found["versions"] != list(periods.versions):
         versions = ", ".join(map(str, found["versions"]))
         raise LecoError(f"{plan}: is a plan for other data, with the versions {versions}; plan again with `leco plan`")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from leco.cli.predict import BundleFolder
+from leco.cli.predict import BundleFolder, NoVerify
 from leco.errors import LecoError, nearest
 
 _Folder = Annotated[
@@ -57,12 +57,13 @@ def upgrade(
         Path, typer.Option("--ontology", help="The ontology with its new version: .yaml, .json or .tsv.")
     ],
     output: _Folder,
+    no_verify: NoVerify = False,
 ) -> None:
     """Upgrade a model to a new version: as good as before at the old ones, and a start for training."""
     from leco.model.bundle import check_target
     from leco.model.model import load
 
-    model = load(bundle)
+    model = load(bundle, verify=not no_verify)
     check_target(output, model.description.task, bundle)
     newer = model.upgrade(ontology)
     newer.save(output)
@@ -79,6 +80,7 @@ def export(
     bundle: BundleFolder,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write, such as model.onnx.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
+    no_verify: NoVerify = False,
 ) -> None:
     """Write a model as one file that servers run without leco; it is checked against torch first."""
     if output.suffix != ".onnx":
@@ -87,7 +89,7 @@ def export(
     from leco.model.model import load
     from leco.model.onnx import input_shape, output_names
 
-    model = load(bundle)
+    model = load(bundle, verify=not no_verify)
     if bundle.resolve() in output.resolve().parents:
         raise LecoError(f"{output}: is inside the bundle; choose another place")
     difference = model.export(output)

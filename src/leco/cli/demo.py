@@ -116,7 +116,9 @@ def _collect(graph: "Graph", runs: Path) -> "dict[str, dict[Key, Scores]]":
     for version, table in found.items():
         for number, key in enumerate(_CHAPTERS):
             mine = results[number * _SEEDS : (number + 1) * _SEEDS]
-            table[key] = Scores({seed: 100 * result["test"][version]["macc"] for seed, result in enumerate(mine)})
+            table[key] = Scores(
+                {seed: 100 * (result.score("test", version) or 0.0) for seed, result in enumerate(mine)}
+            )
     return found
 
 

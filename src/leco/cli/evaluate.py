@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leco.cli.predict import BundleFolder, Device, Verbatim
+from leco.cli.predict import BundleFolder, Device, NoVerify, Verbatim
 from leco.cli.terminal import print_table
 from leco.data import SPLITS
 from leco.errors import LecoError, nearest
@@ -43,6 +43,7 @@ def evaluate(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a row for each class, instead of tables.")] = False,
     verbatim: Verbatim = False,
     device: Device = "auto",
+    no_verify: NoVerify = False,
 ) -> None:
     """Score a model on labelled samples, at every version that their labels are known in."""
     if split not in EVALUATED:
@@ -50,8 +51,8 @@ def evaluate(
 
     from leco.model.model import load
 
-    model = load(bundle, device=device)
-    other = None if against is None else load(against, device=device)
+    model = load(bundle, device=device, verify=not no_verify)
+    other = None if against is None else load(against, device=device, verify=not no_verify)
     found = model.evaluate(labels, split=split, against=other, ontology=ontology, root=root)
     if as_json:
         typer.echo(json.dumps([_record(*part) for part in found.versions.items()], ensure_ascii=False, indent=1))

@@ -1,8 +1,8 @@
 """`leco grid`: many experiments over one store."""
 
-import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from leco.cli.run import Backbone, pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError
+from leco.records import METRICS_LINES, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,8 +92,8 @@ def grid(
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
     wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or [], backbone))
-    graph = Graph.of(wanted, data)
-    check_network(graph.plans[0], shared_periods(wanted[0], data))
+    graph = Graph.of(wanted, data, runs)
+    check_network(graph.plans[0], shared_periods(wanted[0], data, graph.memory))
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "
@@ -227,15 +228,12 @@ def running_table(state: "Progress", store: "Store | None") -> "Table":
 
 def _last_line(stage: "Stage", store: "Store | None") -> tuple[str, str]:
     """Step and score of the last evaluation, if there was one."""
-    line: dict[str, Any] = {}
+    step, score = 0, None
     if store is not None:
-        try:
-            path = store.partial / stage.fingerprint / "metrics.jsonl"
-            line = json.loads(path.read_text().splitlines()[-1])
-        except (OSError, ValueError, IndexError):
-            pass  # not started yet, or just completed
-    score = line.get("score")
-    return f"{line.get('step', 0)}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
+        with suppress(LecoError, IndexError):  # not started yet, or just completed
+            last = read_lines(store.partial / stage.fingerprint / METRICS_LINES)[-1]
+            step, score = last.step, last.score
+    return f"{step}/{stage.training.batches.steps}", "" if score is None else f"{100 * score:.1f}"
 
 
 def _failed(state: "Progress") -> str:

@@ -5,8 +5,8 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO, cast
 
@@ -115,6 +115,24 @@ def main() -> None:
     """Run a command. Errors that the user can fix are one message and exit code 2, never a traceback."""
     wait_passively_if_busy()
     _reopen_closed_streams()
+    with _ended_by(signal.SIGTERM, signal.SIGHUP):
+        _run()
+
+
+@contextmanager
+def _ended_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Let signals end the command as Ctrl-C does, so that temporary files are removed; nohup ignores some of them."""
+    found = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in found:
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    try:
+        yield
+    finally:
+        for number in found:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # class names may contain characters the terminal cannot show

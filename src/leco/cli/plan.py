@@ -85,7 +85,7 @@ def plan(
     costs.check(budget)
     if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):  # before the measurements
         raise LecoError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}; name a file")
-    wanted, periods = load_experiment(source, data, seed=seed, size=size, training=training, settings=settings)
+    wanted, periods = load_experiment(source, data, runs, seed=seed, size=size, training=training, settings=settings)
     try:
         with stoppable_machine() as machine:
             with rate_bar("embedding", "images") as tick:
@@ -113,15 +113,23 @@ def plan(
 
 
 def load_experiment(
-    source: str, data: Path, *, seed: int | None, size: int | None, training: str | None, settings: list[str] | None
+    source: str,
+    data: Path,
+    runs: Path,
+    *,
+    seed: int | None,
+    size: int | None,
+    training: str | None,
+    settings: list[str] | None,
 ) -> "tuple[Experiment, Periods]":
     """Read an experiment and its data, except for the test split."""
     from leco.cli.run import pairs
     from leco.experiments.experiment import experiment
+    from leco.experiments.store import Store
     from leco.experiments.train import periods_of
 
     wanted = experiment(source, {"seed": seed, "size": size, "budget": training}, pairs(settings or []))
-    return wanted, periods_of(wanted, data, tested=False)
+    return wanted, periods_of(wanted, data, tested=False, memory=Store(runs).files)
 
 
 @contextmanager

@@ -29,6 +29,9 @@ Verbatim = Annotated[
         "--verbatim", help="In CSV, put no ' before text that begins with = + - @, which is a formula to spreadsheets."
     ),
 ]
+NoVerify = Annotated[
+    bool, typer.Option("--no-verify", help="Accept a bundle whose files changed since it was written.")
+]
 
 
 def predict(
@@ -65,6 +68,7 @@ def predict(
     verbatim: Verbatim = False,
     batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,
     device: Device = "auto",
+    no_verify: NoVerify = False,
 ) -> None:
     """Predict classes, one line for each input, or masks.
 
@@ -78,7 +82,7 @@ def predict(
     from leco.devices import in_turn, make_fabric
     from leco.model.model import load
 
-    model = load(bundle, device=device)
+    model = load(bundle, device=device, verify=not no_verify)
     fabric, modality = make_fabric(device), model.description.modality
     leads, share = fabric.is_global_zero, (fabric.global_rank, fabric.world_size)
     chosen = model.ontology[model.description.newest if version is None else version]

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from leco.cli.terminal import print_table
-from leco.errors import LecoError, and_more, nearest
+from leco.errors import LecoError, and_more, nearest, printable
 from leco.paper.formats import FORMATS
 from leco.settings import DEFAULT_BUDGET, Budget
 from leco.text import age, plural, size
@@ -27,6 +27,7 @@ _WRITERS = {  # imported when they are used
 }
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20
+_Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if some stages cannot be read.")]
 _Address = Annotated[str, typer.Argument(metavar="RUNS", help="Folder, or address such as s3://bucket/runs.")]
 
 
@@ -57,6 +58,7 @@ def write_report(
     output: Annotated[
         Path, typer.Option("-o", "--output", help=f"File to write; its suffix is one of {', '.join(_WRITERS)}.")
     ] = Path("report.html"),
+    strict: _Strict = False,
 ) -> None:
     """Write a report on stored runs: the paper's tables with our results, its conclusions tested, and figures."""
     if output.suffix not in _WRITERS:
@@ -71,14 +73,16 @@ def write_report(
     module, writer = _WRITERS[output.suffix]
     write_text(output, getattr(import_module(module), writer)(made))
     for problem in and_more(made.problems, _MOST_PROBLEMS):
-        typer.echo(f"left out: {problem}", err=True)
+        typer.echo(f"warning: left out: {problem}", err=True)
     for part in made.parts:
         verdicts = [finding.verdict for finding in part.findings]
         counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("confirmed", "contradicted", "undecided"))
         about = f"{plural(len(part.section.records), 'stage')}, {plural(len(part.section.seeds), 'seed')}"
-        typer.echo(f"{part.title}: {about}" + (f"; conclusions: {counts}" if verdicts else ""))
+        typer.echo(printable(f"{part.title}: {about}" + (f"; conclusions: {counts}" if verdicts else "")))
     plans = f" and {plural(len(made.plans), 'plan')}" if made.plans else ""
     typer.echo(f"{plural(made.stages, 'stage')}{plans}, written to {output}")
+    if strict and made.problems:
+        raise LecoError(f"{runs}: {plural(len(made.problems), 'problem')}, listed above")
 
 
 @report.command("costs")
@@ -144,6 +148,7 @@ app = typer.Typer(
 def list_runs(
     runs: _Address = "runs",
     most: Annotated[int, typer.Option("--most", min=0, help="Number of stages to list; 0 lists all.")] = 50,
+    strict: _Strict = False,
 ) -> None:
     """List stages, those that are running or stopped first, then the newest. `leco runs RUNS` does the same."""
     from leco.experiments.remote import at_hand
@@ -152,6 +157,12 @@ def list_runs(
     lines = list_stages(at_hand(runs))
     _print_lines(lines, most or len(lines), "; --most 0 lists all")
     typer.echo(_counts(lines))
+    broken = [line for line in lines if line.status == "broken"]
+    if broken:
+        problem = f"{runs}: {plural(len(broken), 'stage')} cannot be read, such as {broken[0].folder.name}"
+        if strict:
+            raise LecoError(problem)
+        typer.echo(f"warning: {printable(problem)}", err=True)
 
 
 @app.command()
@@ -216,7 +227,7 @@ def _print_lines(lines: "list[Line]", most: int, hint: str = "") -> None:
     if not lines:
         return
     rows = [("stage", "status", "test, %", "age", "size", "description")]
-    rows += [(x.folder.name, x.status, x.score, age(x.age), size(x.size), x.description) for x in lines]
+    rows += [(printable(x.folder.name), x.status, x.score, age(x.age), size(x.size), x.description) for x in lines]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     text = []
     for name, status, *numbers, description in rows:
@@ -228,6 +239,7 @@ def _print_lines(lines: "list[Line]", most: int, hint: str = "") -> None:
 def _needed(sources: list[str], runs: Path, changes: dict[str, Any], settings: list[str], data: Path) -> set[str]:
     """Fingerprints of the stages that some experiments need."""
     from leco.cli.run import pairs
+    from leco.experiments.store import Store
     from leco.experiments.unused import Trained, needed
     from leco.reports.stored import read_store
 
@@ -238,7 +250,7 @@ def _needed(sources: list[str], runs: Path, changes: dict[str, Any], settings: l
         stored.append(Trained(record.benchmark, key.method, strategy, key.annotation, record.head_start, record.seed))
     found: set[str] = set()
     for source in sources:
-        found |= needed(source, stored, changes, pairs(settings), data)
+        found |= needed(source, stored, changes, pairs(settings), data, Store(runs).files)
     return found
 
 

@@ -9,10 +9,9 @@ from leco.cli.terminal import print_table
 from leco.errors import LecoError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from leco.experiments.experiment import Experiment
     from leco.experiments.train import Run
+    from leco.records import Result
 
 
 Backbone = Annotated[
@@ -188,13 +187,17 @@ def _say(problem: str) -> None:
 _MEANING = {"macc": "mean per-class accuracy", "miou": "mean intersection over union"}
 
 
-def _cells(result: "Mapping[str, Any]", metric: str) -> list[str]:
+def _cells(result: "Result") -> list[str]:
     """Return the cells of a stage: its scores on validation and test, on test at older versions, and its time."""
-    version, found = result["version"], [result[part] or {} for part in ("validation", "test")]
-    values = [f"{100 * s[version][metric]:.1f}" if s else "-" for s in found]
-    older = "\n".join(f"{100 * s[metric]:.1f} {name}" for name, s in found[1].items() if name != version)
-    took = "diverged" if result.get("diverged") else f"{result['seconds']:.0f} s"
+    values = [_percent(result.score(split)) for split in ("validation", "test")]
+    others = [name for name in result.test or {} if name != result.version]
+    older = "\n".join(f"{_percent(result.score('test', name))} {name}" for name in others)
+    took = "diverged" if result.seconds is None else f"{result.seconds:.0f} s"
     return [*values, older or "-", took]
+
+
+def _percent(score: float | None) -> str:
+    return "-" if score is None else f"{100 * score:.1f}"
 
 
 def _print_trials(ready: "Run") -> None:
@@ -210,13 +213,14 @@ def _print_trials(ready: "Run") -> None:
     rows, scores = [], {}
     for label, stage in stages.items():
         result = store.require(stage.fingerprint)
-        rows.append([f"{label}{' *' * (label == chosen)}", *_cells(result, metric)])
-        scores[label] = result["validation_score"]
+        rows.append([f"{label}{' *' * (label == chosen)}", *_cells(result)])
+        scores[label] = result.validation_score
     print_table(["trained", "val", "test", "at older", "time"], rows, right=(1, 2, 4))
     typer.echo(f"val, test: {_MEANING[metric]} in % at {final.version}; *: chosen on val")
     alone = next((label for label in (NEW_ALONE, REGRESSION) if label in scores), None)
-    if alone and chosen != alone and None not in (scores[chosen], scores[alone]):
-        typer.echo(f"{chosen}: {100 * (scores[chosen] - scores[alone]):+.1f} points on val against {alone}")
+    best, simple = scores[chosen], scores.get(alone or "")
+    if chosen != alone and best is not None and simple is not None:
+        typer.echo(f"{chosen}: {100 * (best - simple):+.1f} points on val against {alone}")
     typer.echo(f"stored in {store.stages}")
 
 
@@ -234,7 +238,7 @@ def _print_results(ready: "Run") -> None:
     for stage, full in stage_names(stages.stages).items():
         several = len(stages.stages) > len(chosen) and stage in chosen
         name = f"{'' if stage in asked_for else 'teacher: '}{full}{' *' * several}"
-        rows.append([name, stage.version, *_cells(store.require(stage.fingerprint), metric)])
+        rows.append([name, stage.version, *_cells(store.require(stage.fingerprint))])
     print_table(["stage", "version", "val", "test", "at older", "time"], rows, right=(2, 3, 5))
     typer.echo(
         f"val, test: {_MEANING[metric]} in %, at the step that was best on val; at older: test at older versions"

@@ -63,7 +63,9 @@ class ArrayDataset(Dataset):
         """The versions, and how their classes evolved."""
         return self.labels.ontology
 
-    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+    def periods(
+        self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True, memory: Path | None = None
+    ) -> Periods:
         """Make a period of every version that has labels; without a val split, hold out a fifth for validation."""
         manifest, samples = self._manifest(), self.samples()
         training = self.split == "train"

@@ -70,14 +70,16 @@ class BenchmarkDataset(Dataset):
         """The versions, and how their classes evolved."""
         return self.benchmark.ontology
 
-    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+    def periods(
+        self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True, memory: Path | None = None
+    ) -> Periods:
         """Split the pool into periods, stratified by class."""
         found = self.benchmark
         split = found.split(seed)
         test = found.test if tested else found.pool
         everything = torch.arange(len(test) if tested else 0)
-        learned = contents(found.pool)
-        both = learned + contents(test, everything)
+        learned = contents(found.pool, memory=memory)
+        both = learned + contents(test, everything, memory)
         fingerprint = partial(digest, found.ontology)
         first = split.periods[0].train
         pool, others = _without_others(found.pool, split)

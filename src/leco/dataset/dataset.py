@@ -126,8 +126,14 @@ class Dataset(ABC):
         return False
 
     @abstractmethod
-    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
-        """Split the samples into time periods; the test split is read only if `tested`."""
+    def periods(
+        self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True, memory: Path | None = None
+    ) -> Periods:
+        """Split the samples into time periods; the test split is read only if `tested`.
+
+        Samples are identified by their contents. Files that do not fit into memory are read once for that, if their
+        digests can be remembered in the folder `memory`.
+        """
 
     @abstractmethod
     def defaults(
@@ -279,10 +285,12 @@ class ManifestDataset(Dataset):
             command = f"leco data check {self._source} --ontology {self._ontology}{root}"
             raise LecoError(f"{headline}; `{command}` lists all problems") from None
 
-    def periods(self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True) -> Periods:
+    def periods(
+        self, seed: int = 0, network: NetworkSettings | None = None, *, tested: bool = True, memory: Path | None = None
+    ) -> Periods:
         """Make a period of every version that has training labels."""
         manifest, samples = self._samples(tested)
-        return manifest_periods(self, manifest, samples, seed, network or NetworkSettings())
+        return manifest_periods(self, manifest, samples, seed, network or NetworkSettings(), memory=memory)
 
     def defaults(
         self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
@@ -318,7 +326,13 @@ class ManifestDataset(Dataset):
 
 
 def manifest_periods(
-    data: ManifestDataset, manifest: Manifest, samples: Samples, seed: int, network: NetworkSettings
+    data: ManifestDataset,
+    manifest: Manifest,
+    samples: Samples,
+    seed: int,
+    network: NetworkSettings,
+    *,
+    memory: Path | None = None,
 ) -> Periods:
     """Periods of a checked manifest; `samples` may be a few that stand in for all."""
     ontology, modality = data.ontology, data.modality
@@ -333,7 +347,7 @@ def manifest_periods(
     first = annotated[0].newest.indices
     # Manifests have test samples last, so that all others have the same indices without them.
     held_out = torch.from_numpy(manifest.split == "test")
-    learned, test = (contents(samples, chosen.nonzero().flatten()) for chosen in (~held_out, held_out))
+    learned, test = (contents(samples, chosen.nonzero().flatten(), memory) for chosen in (~held_out, held_out))
     parts = [part for a in annotated for part in (a.newest, *a.history, a.validation)]
     assigned = f"{data.image_size} {[(part.version, part.indices.tolist()) for part in parts]}"
     fingerprint = partial(digest, ontology)

@@ -21,6 +21,7 @@ from leco.modalities.modality import Modality, Normalise
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import NO_LABEL
 from leco.placement import send
+from leco.records import VersionScores
 
 
 class NotFiniteError(LecoError):
@@ -290,11 +291,11 @@ class Judge:
         return found
 
 
-def as_record(found: Mapping[str, Scores] | None) -> dict[str, object] | None:
-    """Return scores by version as JSON files hold them."""
+def as_record(found: Mapping[str, Scores] | None) -> dict[str, VersionScores] | None:
+    """Return scores by version as stores and bundles keep them."""
     if found is None:
         return None
     return {
-        name: {"macc": s.macc, "miou": s.miou, "per_class": s.table(), "absent": list(s.absent)}
+        name: VersionScores.model_validate({"macc": s.macc, "miou": s.miou, "per_class": s.table(), "absent": s.absent})
         for name, s in found.items()
     }

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import pvariance
-from typing import Any
 
 from leco.dataset import Periods
 from leco.errors import LecoError
 from leco.experiments.stages import HEAD_WITH_OLD, RATE, REGRESSION, Plan, Stage
 from leco.experiments.store import AnyStore
 from leco.model.description import Trial
+from leco.records import ClassScore, Result
 
 HEADS = (REGRESSION, HEAD_WITH_OLD)  # trials that leave the network as it is
 
@@ -59,21 +59,21 @@ def share_of_variance(right: str, other: str) -> float:
     return min(1.0, pvariance([a - b for a, b in zip(ours, theirs, strict=True)]) / alone)
 
 
-def score_of(result: Mapping[str, Any]) -> Score:
+def score_of(result: Result) -> Score:
     """Return the validation score of a stage; the standard error follows from the accuracy and support of each class.
 
     Counts are smoothed by one success and one failure, since a class that has one sample is not known for certain.
     """
-    value = result.get("validation_score")
-    classes = [row for row in _newest(result, "validation").get("per_class", ()) if row["support"]]
+    value = result.validation_score
+    classes = [row for row in _classes(result) if row.support]
     if value is None or not classes:
         return Score(0.0 if value is None else value, 1.0)
     variance = 0.0
     for row in classes:
-        count = row["support"]
-        share = ((row["accuracy"] or 0.0) * count + 1) / (count + 2)
+        count = row.support
+        share = ((row.accuracy or 0.0) * count + 1) / (count + 2)
         variance += share * (1 - share) / count
-    return Score(value, math.sqrt(variance) / len(classes), result.get("validation_right") or "")
+    return Score(value, math.sqrt(variance) / len(classes), result.validation_right or "")
 
 
 def decide(plan: Plan, store: AnyStore) -> str:
@@ -84,9 +84,9 @@ def decide(plan: Plan, store: AnyStore) -> str:
     on validation and how uncertain they are. Of several learning rates, only the best takes part.
     """
     results = {label: store.require(stage.fingerprint) for label, stage in plan.trials.items()}
-    scores = {label: score_of(result) for label, result in results.items() if not result.get("diverged")}
+    scores = {label: score_of(result) for label, result in results.items() if result.diverged is None}
     if not scores:
-        raise LecoError(f"every trial diverged: {next(iter(results.values()))['diverged']}")
+        raise LecoError(f"every trial diverged: {next(iter(results.values())).diverged}")
     best_rates: dict[str, str] = {}
     for label, score in scores.items():
         kind = label.partition(RATE)[0]
@@ -133,22 +133,19 @@ def trials(plan: Plan, store: AnyStore) -> tuple[Trial, ...]:
     found = []
     for label, stage in plan.trials.items():
         result = store.require(stage.fingerprint)
-        validation, test = (
-            _newest(result, split).get(result.get("metric", "macc")) for split in ("validation", "test")
-        )
         found.append(
             Trial(
                 name=label,
                 method=str(stage.method),
-                validation=validation,
-                test=test,
-                seconds=result["seconds"] or 0.0,
+                validation=result.score("validation"),
+                test=result.score("test"),
+                seconds=result.seconds or 0.0,
                 chosen=label == chosen,
             )
         )
     return tuple(found)
 
 
-def _newest(result: Mapping[str, Any], split: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (result.get(split) or {}).get(result["version"]) or {}
-    return found
+def _classes(result: Result) -> tuple[ClassScore, ...]:
+    """The scores of the newest classes on validation."""
+    return result.validation[result.version].per_class if result.validation else ()

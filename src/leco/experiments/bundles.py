@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -14,7 +13,6 @@ from leco.errors import LecoError
 from leco.evaluation.calibration import Record
 from leco.experiments.stages import Stage
 from leco.experiments.store import Store
-from leco.io import checked
 from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
 from leco.model.description import DESCRIPTION, Description, Metrics, Trial, read_description
@@ -23,6 +21,7 @@ from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork
 from leco.models.weights import find_weights
 from leco.ontology.files import load
+from leco.records import Result
 
 
 def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: dict[str, Record]) -> Description:
@@ -69,30 +68,27 @@ def bundle_stage(
     """
     result = store.require(fingerprint)
     folder = store.folder(fingerprint)
-    if result.get("diverged"):
+    if result.diverged:
         raise LecoError(f"{folder}: the stage diverged and has no model; choose another stage")
     if not (folder / DESCRIPTION).is_file():
         raise LecoError(f"{folder}: has no {DESCRIPTION}; delete the folder and train the stage again")
+    store.check_weights(fingerprint)
     description = read_description(folder)
     calibration = read_description(store.folder(trial)).calibration if trial else description.calibration
     description = description.model_copy(update={"calibration": calibration, "trials": tuple(trials)})
-    metrics = {"validation": result["validation"], "test": result["test"]}
-    ontology = load(store.ontologies / f"{result['ontology']}.json").until(description.newest)
+    ontology = load(store.ontologies / f"{result.ontology}.json").until(description.newest)
     if ontology.fingerprint != description.ontology:
-        raise LecoError(
-            f"{store.ontologies / result['ontology']}.json: is not the ontology that {folder} was trained for"
-        )
+        raise LecoError(f"{store.ontologies / result.ontology}.json: is not the ontology that {folder} was trained for")
     try:
         weights = load_file(store.weights(fingerprint))
     except (SafetensorError, OSError) as error:
         raise LecoError(f"{store.weights(fingerprint)}: cannot be read: {error}") from None
     weights = _with_backbone(weights, description, result)
-    write_bundle(
-        target, description, ontology, weights, checked(Metrics, metrics, folder / "result.json", "has no scores")
-    )
+    metrics = Metrics(validation=result.validation, test=result.test)
+    write_bundle(target, description, ontology, weights, metrics)
 
 
-def _with_backbone(heads: dict[str, Tensor], description: Description, result: dict[str, Any]) -> dict[str, Tensor]:
+def _with_backbone(heads: dict[str, Tensor], description: Description, result: Result) -> dict[str, Tensor]:
     """Add the pretrained backbone to heads that were trained on its features; other networks are complete."""
     network = description.training["training"]["network"]
     if not network.get("embed"):
@@ -110,7 +106,7 @@ def _with_backbone(heads: dict[str, Tensor], description: Description, result: d
     for name, tensor in heads.items():
         takes_features = name.endswith(".weight") and (name.startswith("backbone.") or not hidden)
         place = name if divided else name.replace("backbone.", "backbone.top.", 1)
-        whole[place] = tensor * result["feature_scale"] if takes_features else tensor
+        whole[place] = tensor * result.feature_scale if takes_features else tensor
     return whole
 
 

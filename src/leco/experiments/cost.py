@@ -46,7 +46,7 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers
         wanted.setdefault(experiment.benchmark or "", []).append(name)
     found = []
     for benchmark, mine in wanted.items():
-        periods = shared_periods(graph.needed_by[mine[0]], root)
+        periods = shared_periods(graph.needed_by[mine[0]], root, graph.memory)
         stages = [graph.stages[name] for name in mine]
         to_do = [stage for name, stage in zip(mine, stages, strict=True) if name in names]
         if not to_do:

@@ -7,10 +7,8 @@ continues, and memory does not grow with the number of images.
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,19 +20,21 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from leco.data.ahead import THREADS, read_ahead, read_in_processes
+from leco.data.ahead import read_ahead, read_in_processes
+from leco.data.file_digests import digest, file_digests, stamp
 from leco.data.rng import Draws
 from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.shards import Keys, Shards, Writer, as_keys
 from leco.data.views.images import View
 from leco.dataset import Periods
 from leco.devices import place
 from leco.errors import LecoError
 from leco.experiments.machine import Machine, Stopped
-from leco.experiments.shards import Keys, Shards, Writer, as_keys
 from leco.experiments.store import Store
 from leco.io import write_text
 from leco.modalities import Normalise
 from leco.models.folding import folded
+from leco.models.network import digest_tensors
 from leco.placement import send
 from leco.progress import Tick
 from leco.text import duration
@@ -42,7 +42,6 @@ from leco.text import duration
 BATCH = 64
 _MEASURED = 2_000  # features, for their mean length
 _HELD = 2**28  # numbers, a gigabyte
-_HASHED_AT_ONCE = 256  # files; a request to stop waits for them
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class Embedder:
     @classmethod
     def of(cls, backbone: nn.Module, name: str, periods: Periods) -> "Embedder":
         """Return the embedder of a dataset's images, in their evaluation view; weights are identified by content."""
-        key = f"{name} {_weights_digest(backbone)}"
+        key = f"{name} {digest_tensors(backbone.state_dict())}"
         return cls(backbone, key, periods.views.evaluate, periods.normalise, _describe_view(periods))
 
     @property
@@ -175,23 +174,14 @@ def _identify(samples: Samples, indices: Tensor, store: Store, machine: Machine)
     files = _files(samples)
     if files is None:
         values = (row for ids in indices.split(BATCH) for row in samples.inputs.read(ids))  # type: ignore[no-untyped-call]
-        return _Identified(as_keys([_digest(row.numpy().tobytes()) for row in values]), None)
+        return _Identified(as_keys([digest(row.numpy().tobytes()) for row in values]), None)
     paths = [files[index] for index in indices.tolist()]
-    stamps = as_keys([stamp(path) for path in paths])
-    known = Shards.open(store.features / "files", machine.say)
-    rows = known.find(stamps)
-    contents = np.zeros(len(paths), dtype="V16")
-    if (rows >= 0).any():
-        contents[rows >= 0] = known.read(torch.from_numpy(rows[rows >= 0])).numpy().view("V16").ravel()
-    unknown = np.flatnonzero(rows < 0)
-    if len(unknown):
-        with Writer(store.features / "files", rows=1_000_000) as writer, ThreadPoolExecutor(THREADS) as pool:
-            for start in range(0, len(unknown), _HASHED_AT_ONCE):
-                if machine.stop():
-                    raise Stopped("stopped; the same call continues")
-                some = unknown[start : start + _HASHED_AT_ONCE]
-                contents[some] = as_keys(list(pool.map(_file_digest, [paths[index] for index in some])))
-                writer.add(stamps[some], torch.from_numpy(contents[some].view(np.uint8).reshape(-1, 16)))
+
+    def check() -> None:
+        if machine.stop():
+            raise Stopped("stopped; the same call continues")
+
+    contents, stamps = file_digests(paths, store.files, say=machine.say, check=check)
     if isinstance(samples.inputs, InMemory) and samples.read_ns is not None:
         for path in paths:
             if path.stat().st_ctime_ns > samples.read_ns:  # its content is not that of the image in memory
@@ -255,8 +245,8 @@ class _Work:
         if self.identified.stamps is not None and not isinstance(self.samples.inputs, InMemory):
             files = _files(self.samples)
             assert files is not None
-            for index, before in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
-                if stamp(files[index]) != before:
+            for index, known in zip(ids.tolist(), self.identified.stamps[places.numpy()].tolist(), strict=True):
+                if stamp(files[index]) != known:
                     raise LecoError(f"{files[index]}: changed while it was embedded; run the same command again")
         return features
 
@@ -281,39 +271,8 @@ def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Gener
         yield from read_ahead(column.read, blocks)
 
 
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()
-
-
 def _short(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def stamp(path: Path) -> bytes:
-    """Digest that changes whenever a file does, without reading it."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 (twice as fast)
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
-    state = f"\0{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    return _digest(os.fsencode(os.path.abspath(path)) + state.encode())  # noqa: PTH100 (without resolving links)
-
-
-def _file_digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
-    except OSError as error:
-        raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _weights_digest(network: nn.Module) -> str:
-    """Digest of the names and values of all weights, as sixteen hexadecimal digits."""
-    found = hashlib.blake2b(digest_size=8)
-    for name, tensor in network.state_dict().items():
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def _describe_view(periods: Periods) -> str:

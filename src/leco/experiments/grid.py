@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -43,18 +44,20 @@ class Graph:
     stages: dict[str, Stage]  # by fingerprint
     needed_by: dict[str, Experiment]  # one of the experiments that need it
     wanted: int  # stages that would be trained if none were shared
+    memory: Path | None = None  # folder that remembers digests of files
 
     @classmethod
-    def of(cls, experiments: Sequence[Experiment], root: Path) -> "Graph":
-        """Plan all experiments; benchmarks are in the folder `root`."""
-        plans = tuple(plan(experiment, shared_periods(experiment, root)) for experiment in experiments)
+    def of(cls, experiments: Sequence[Experiment], root: Path, runs: str | Path | None = None) -> "Graph":
+        """Plan all experiments; benchmarks are in the folder `root`, and `runs` is the store."""
+        memory = None if runs is None else memory_of(runs)
+        plans = tuple(plan(experiment, shared_periods(experiment, root, memory)) for experiment in experiments)
         stages: dict[str, Stage] = {}
         needed_by: dict[str, Experiment] = {}
         for experiment, planned in zip(experiments, plans, strict=True):
             for stage in planned.stages:
                 stages.setdefault(stage.fingerprint, stage)
                 needed_by.setdefault(stage.fingerprint, experiment)
-        return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans))
+        return cls(plans, stages, needed_by, sum(len(planned.stages) for planned in plans), memory)
 
     def missing(self, runs: str | Path) -> list[str]:
         """Fingerprints of the stages that are not complete in a store, which may be remote."""
@@ -132,7 +135,7 @@ def run_locally(
     attempts: dict[str, int] = {}
     suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
     while progress.waiting:
-        with _workers(jobs, cards) as pool:
+        with _workers(jobs, cards) as pool, _ending_workers():
             tasks: dict[Future[None], str] = {}
             while progress.waiting or tasks:
                 for name in progress.start((1 if suspects else jobs) - len(tasks)):
@@ -163,7 +166,7 @@ def prepare(graph: Graph, names: Iterable[str], root: Path, store: Store, machin
         key = (stage.material, network.backbone, network.frozen_layers, stage.weights, unlabelled)
         if stage.on_features and key not in done:
             done.add(key)
-            embed_stage(stage, shared_periods(graph.needed_by[name], root), store, machine)
+            embed_stage(stage, shared_periods(graph.needed_by[name], root, store.files), store, machine)
 
 
 def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int], runs: str | Path) -> set[str]:
@@ -189,6 +192,17 @@ def _workers(jobs: int, cards: Sequence[str] = ()) -> ProcessPoolExecutor:
     for seat in range(jobs):
         seats.put(cards[seat % len(cards)] if cards else "")
     return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid(), seats))
+
+
+@contextmanager
+def _ending_workers() -> Iterator[None]:
+    """Ask the workers to save and stop when this process is asked to end: unlike Ctrl-C, they do not hear of it."""
+    try:
+        yield
+    except SystemExit:
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
 
 
 def gpus(device: str = "auto") -> list[str]:
@@ -231,7 +245,7 @@ def train_one(
 ) -> None:
     """Train one stage of an experiment in this process; its dependencies are complete in the store."""
     import_modules(modules)
-    periods = shared_periods(experiment, root)
+    periods = shared_periods(experiment, root, memory_of(runs))
     planned = plan(experiment, periods)
     stage = next((s for s in planned.stages if s.fingerprint == name), None)
     if stage is None:
@@ -248,17 +262,22 @@ def train_one(
             remote.put(name)
 
 
-def shared_periods(experiment: Experiment, root: Path) -> Periods:
+def memory_of(runs: str | Path) -> Path:
+    """Return the folder of a store in which digests of files are remembered."""
+    return Remote(str(runs)).store.files if is_url(runs) else Store(local_path(runs)).files
+
+
+def shared_periods(experiment: Experiment, root: Path, memory: Path | None = None) -> Periods:
     """Return the periods of an experiment, read once for all experiments that share them."""
     given = {"benchmark", "data", "size", "transition", "seed", "start"} & experiment.model_fields_set
     network = experiment.training.network.reset("norm_momentum", "precision", "recompute", "shard")
     training = Settings(network=network).change(views={"resize": experiment.training.views.resize})
-    return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root)
+    return _periods(Experiment(**{name: getattr(experiment, name) for name in given}, training=training), root, memory)
 
 
 @lru_cache(maxsize=8)
-def _periods(experiment: Experiment, root: Path) -> Periods:
-    return periods_of(experiment, root)
+def _periods(experiment: Experiment, root: Path, memory: Path | None) -> Periods:
+    return periods_of(experiment, root, memory=memory)
 
 
 Engine = Callable[..., Iterator[Progress]]  # as `run_locally`

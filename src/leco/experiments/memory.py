@@ -2,20 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leco.dataset import Periods
 from leco.devices import make_fabric
+from leco.errors import LecoError
 from leco.experiments.run import build_network, make_job
-from leco.experiments.stages import Stage
+from leco.experiments.stages import Plan, Stage
 from leco.models.lora import add_adapters
 from leco.models.timm_models import available_memory
 from leco.text import size as in_bytes
 from leco.training.loop import Training
 
 _SIZES = (4, 8)  # of the small batches
+_USUAL = 1_024  # samples in a batch, or a part of it
 _HEADROOM = 1.4  # gradients of activations; steps took 0.8 to 1.2 times the rest (docs/lab-book/log.md)
 
 
@@ -49,7 +52,8 @@ class StepMemory:
         needs = f"a batch of {self.size:,} takes about {taken}, but {free} are free"
         if self.parts is None:
             return f"{needs}, which is not enough for two samples; use a smaller backbone or smaller inputs"
-        return f"{needs}; set training.batches.parts to {self.parts}, or training.network.recompute to true"
+        ways = f"set training.batches.parts to {self.parts}, or training.network.recompute to true"
+        return f"{needs}; {ways}; the largest batch that fits as a whole is {self.largest:,}"
 
     @property
     def parts(self) -> int | None:
@@ -70,7 +74,7 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
     kept, weights = [], 0
     for size in _SIZES:
         batches = {"size": size, "steps": 10**9, "evaluate_every": 10**9, "parts": 1}
-        plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}
+        plain: dict[str, Any] = {"transfer": {"head_steps": 0}, "network": {"compile": False}}
         small = replace(stage, training=settings.change(batches=batches, **plain))
         network = build_network(stage, periods)
         add_adapters(network.backbone, settings.network.lora, periods.shape)
@@ -85,6 +89,16 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
         weights = _bytes([*state, *trained, *(tensor for copy in copies for tensor in copy.state_dict().values())])
     sample = max(0, kept[1] - kept[0]) // (_SIZES[1] - _SIZES[0])
     return StepMemory(weights, sample, settings.batches.size, available)
+
+
+def check_batches(plan: Plan, periods: Periods, device: str) -> None:
+    """Refuse large batches that do not fit into the memory; of usual ones, a step finds out by itself."""
+    stage = max(plan.stages, key=lambda stage: stage.training.batches.size)
+    batches = stage.training.batches
+    if batches.size // batches.parts > _USUAL and not stage.on_features:
+        problem = replace(step_memory(stage, periods, device), size=batches.size // batches.parts).problem
+        if problem is not None:
+            raise LecoError(f"training.batches.size: {problem}")
 
 
 def _kept_by_a_step(training: Training) -> int:

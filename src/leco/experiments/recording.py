@@ -1,13 +1,11 @@
 """What a stage writes while it is trained: metrics and checkpoints."""
 
-import json
 import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from leco.errors import LecoError
 from leco.experiments.machine import Machine, Stopped
-from leco.io import write_bytes
+from leco.records import METRICS_LINES, Line
 from leco.training.checkpoint import write_checkpoint
 from leco.training.loggers import logging_to
 from leco.training.loop import Report, Training
@@ -32,8 +30,7 @@ def recording(training: Training, folder: Path | None, machine: Machine) -> Iter
         def record(report: Report) -> None:
             nonlocal saved
             if report.means and note is not None:
-                line = {"step": report.step, "score": report.score, "learning_rate": report.learning_rate}
-                note(line | {"means": report.means})
+                note(Line(**{name: getattr(report, name) for name in Line.model_fields}))
             stop, due = machine.stop(), writes is not None and time.monotonic() - saved > save_every
             if fabric.world_size > 1:  # all do so after the same step, one at which the device is read anyway
                 if training.unread:
@@ -59,18 +56,18 @@ def _any_of(fabric: Fabric, *mine: bool) -> list[bool]:
 
 
 @contextmanager
-def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[dict[str, Any]], object]]:
+def _noting(folder: Path, step: int, machine: Machine) -> Iterator[Callable[[Line], object]]:
     """Yield a function that appends lines to `metrics.jsonl`, which reports read, and passes them to the loggers."""
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS_LINES
     with path.open("a") as metrics, logging_to(machine.loggers, folder, step, machine.say) as log:
 
-        def note(line: dict[str, Any]) -> None:
+        def note(line: Line) -> None:
             try:
-                metrics.write(json.dumps(line) + "\n")
+                metrics.write(line.model_dump_json() + "\n")
                 metrics.flush()
             except OSError as error:
                 raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
-            log(line)
+            log(line.model_dump())
 
         yield note
 
@@ -85,18 +82,3 @@ def seconds_between_checkpoints() -> float:
     if not seconds >= 0:
         raise LecoError(f"LECO_SAVE_EVERY={text}: must be a number of seconds, such as 30")
     return seconds
-
-
-def forget_after(metrics: Path, step: int) -> None:
-    """Drop the lines that a killed run wrote after its last checkpoint: those steps are repeated."""
-    if metrics.is_file():
-        kept = [line for line in metrics.read_bytes().splitlines(keepends=True) if 0 <= _step(line) <= step]
-        write_bytes(metrics, b"".join(kept))
-
-
-def _step(line: bytes) -> int:
-    """Return the step of a line of metrics, -1 for an incomplete line."""
-    try:
-        return int(json.loads(line)["step"]) if line.endswith(b"\n") else -1
-    except (ValueError, KeyError, TypeError):
-        return -1

@@ -5,7 +5,6 @@ which is uploaded last. There are no locks: two grids that train the same stage 
 """
 
 import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Iterable
@@ -16,9 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 from leco.errors import LecoError, first_line
 from leco.experiments.store import CHECKPOINTS, Store
+from leco.io import replacing
+from leco.records import METRICS_LINES, RESULT, is_complete
 
-_RESULT = "result.json"
-_PARTIAL = ("metrics.jsonl", *CHECKPOINTS)  # in this order: metrics may be ahead of a checkpoint, never behind
+_PARTIAL = (METRICS_LINES, *CHECKPOINTS)  # in this order: metrics may be ahead of a checkpoint, never behind
 
 
 def is_url(runs: str | Path) -> bool:
@@ -70,18 +70,17 @@ class Remote:
 
     def complete(self) -> list[str]:
         """Return the fingerprints of all complete stages."""
-        return sorted(PurePosixPath(path).parent.name for path in self._glob(f"stages/*/{_RESULT}"))
+        return sorted(PurePosixPath(path).parent.name for path in self._glob(f"stages/*/{RESULT}"))
 
     def fetch(self, stages: Iterable[str], weights: bool = True) -> None:
         """Download complete stages, each completely or not at all."""
         for name in stages:
             final = self.store.stages / name
-            incomplete = not (final / _RESULT).is_file() or (weights and not self._has_weights(final))
-            if not incomplete:
+            if is_complete(final) if weights else (final / RESULT).is_file():
                 continue
             paths = [PurePosixPath(path) for path in self._glob(f"stages/{name}/*")]
             wanted = [path for path in paths if weights or path.suffix != ".safetensors"]
-            for path in sorted(wanted, key=lambda path: path.name == _RESULT):
+            for path in sorted(wanted, key=lambda path: path.name == RESULT):
                 self._get(path, final / path.name)
 
     def fetch_ontologies(self) -> None:
@@ -110,15 +109,10 @@ class Remote:
             self._put(path, f"ontologies/{path.name}")
         folder = self.store.stages / stage
         files = [path for path in folder.iterdir() if path.is_file()]
-        for path in sorted(files, key=lambda path: path.name == _RESULT):
+        for path in sorted(files, key=lambda path: path.name == RESULT):
             self._put(path, f"stages/{stage}/{path.name}")
         for leftover in self._glob(f"partial/{stage}/*"):
             self._call(partial(self.files.rm_file, leftover))
-
-    def _has_weights(self, folder: Path) -> bool:
-        return (folder / "model.safetensors").is_file() or bool(
-            json.loads((folder / _RESULT).read_bytes()).get("diverged")
-        )
 
     def _glob(self, pattern: str) -> list[str]:
         self._call(self.files.invalidate_cache)
@@ -127,9 +121,8 @@ class Remote:
 
     def _get(self, source: PurePosixPath, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".leco-{os.getpid()}-{target.name}")
-        self._call(lambda: self.files.get_file(str(source), str(part)))
-        part.replace(target)
+        with replacing(target) as part:
+            self._call(lambda: self.files.get_file(str(source), part.name))
 
     def _put(self, source: Path, target: str) -> None:
         path = self.root / target

@@ -25,17 +25,17 @@ from leco.experiments.bundles import describe
 from leco.experiments.embedded import Scaled, network_on_features, on_stored_features
 from leco.experiments.machine import Machine
 from leco.experiments.masking import masks
-from leco.experiments.recording import forget_after, recording
+from leco.experiments.recording import recording
 from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Stage, choose
 from leco.experiments.store import AnyStore, Store
-from leco.experiments.summary import summarise
 from leco.io import write_bytes
 from leco.methods.terms import terms
 from leco.models.heads import hand_over
 from leco.models.lora import add_adapters, merge
 from leco.models.network import AnyNetwork, Network
 from leco.models.weights import Weights, find_weights
+from leco.records import CONFIG, FORMAT, METRICS_LINES, SUMMARY, Config, Result, forget_after, parse
 from leco.training.checkpoint import read_checkpoint
 from leco.training.finish import HEADS, Head, adjusted, balance_teacher, fit_head, with_head
 from leco.training.frozen import on_features
@@ -55,7 +55,7 @@ def run_stage(
     watch: Watch = lambda *_: None,
     *,
     may_diverge: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Train one stage, or continue from its checkpoint, and return its result; a complete one is only looked up.
 
     A stage that `may_diverge`, since there are others to choose from, is then complete without a model.
@@ -68,6 +68,8 @@ def run_stage(
         partial = nullcontext(store.partial / stage.fingerprint if isinstance(store, Store) else None)
         with store.working(stage.fingerprint) if leads else partial as folder:
             if not fabric.broadcast(store.result(stage.fingerprint) is not None):
+                if leads and isinstance(store, Store):
+                    store.set_aside(stage.fingerprint, machine.say)
                 _train_stage(
                     stage, periods, store, machine, fabric, folder=folder, watch=watch, may_diverge=may_diverge
                 )
@@ -89,7 +91,7 @@ def _train_stage(
     may_diverge: bool,
 ) -> None:
     """Train to the end, or until asked to stop, evaluate the best network, and keep it with its result."""
-    if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).get("diverged")):
+    if stage.teacher is not None and (fate := store.require(stage.teacher.fingerprint).diverged):
         _complete_diverged(stage, store, fabric, f"its teacher: {fate}")
         return
     periods = replace(periods, views=periods.views.changed(stage.training.views))
@@ -117,9 +119,8 @@ def _train_stage(
     network = finish(network).eval()  # `training.best` stays as it is, for those who resume
     seconds = training.seconds + time.perf_counter() - started
     calibration = {} if seen.modality.has_masks else judge.calibration(network)
-    result = _result(stage, judge, training, network) | {"seconds": seconds}
-    if stage.version in calibration:
-        result["validation_right"] = calibration[stage.version].right
+    right = calibration[stage.version].right if stage.version in calibration else None
+    result = _result(stage, judge, training, network, seconds=seconds, validation_right=right)
     store.remember(stage.fingerprint, network)
     if not fabric.is_global_zero:
         return
@@ -131,7 +132,7 @@ def _train_stage(
         ontology = json.dumps(periods.ontology.to_dict(), ensure_ascii=False).encode()
         store.keep_ontology(periods.ontology.fingerprint, ontology)
         write_bytes(folder / "bundle.json", describe(stage, periods, network, calibration).write().encode())
-        write_bytes(folder / "summary.json", json.dumps(summarise(stage.config(), result)).encode())
+        result.summary(_config(stage)).write(folder / SUMMARY)
     store.complete(stage.fingerprint, result)
 
 
@@ -144,34 +145,40 @@ def embed_stage(stage: Stage, periods: Periods, store: AnyStore, machine: Machin
     return on_stored_features(periods, stage.training.network, weights, store, machine, unlabelled=unlabelled)
 
 
-def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork) -> dict[str, Any]:
+def _config(stage: Stage, **more: str) -> Config:
+    return parse(Config, json.dumps(stage.config() | more), CONFIG)
+
+
+def _result(stage: Stage, judge: Judge, training: Training, network: AnyNetwork, **more: Any) -> Result:
     """The scores of a trained network, and the circumstances of its training; the test split is read once, here."""
     periods, fabric = judge.periods, judge.fabric
-    return {
-        "stage": str(stage),
-        "version": stage.version,
-        "metric": periods.modality.metric,
-        "data": periods.data,
-        "ontology": periods.ontology.fingerprint,
-        "samples": len(periods.annotated(stage.period, stage.annotation).newest.indices),
-        "best_step": training.best_step,
-        "validation_score": training.best_score if judge.has_validation else None,
-        "validation": as_record(judge.validation(network)),
-        "test": as_record(judge.test(network)),
-        "budget": budget_of(periods.name, stage.training),
-        **({} if periods.modality.has_masks else {"labels": _labels(stage, periods)}),
-        "pseudo_labels": {name: training.means[name] for name in ("kept", "agreement") if name in training.means},
-        "seed": stage.seed,
-        **({"feature_scale": periods.normalise.factor} if isinstance(periods.normalise, Scaled) else {}),
-        "images_per_second": training.images / training.step_seconds,
-        "device": fabric.device.type,
-        "precision": precision_of(fabric),
-        "processes": fabric.world_size,
-        **({"sharded": True} if training.whole is not None else {}),
-        **({"parts": training.thrift.parts} if training.thrift.parts > 1 else {}),
-        "threads": torch.get_num_threads(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
-    }
+    return Result(
+        format=FORMAT,
+        stage=str(stage),
+        version=stage.version,
+        metric=periods.modality.metric,
+        data=periods.data,
+        ontology=periods.ontology.fingerprint,
+        samples=len(periods.annotated(stage.period, stage.annotation).newest.indices),
+        best_step=training.best_step,
+        validation_score=training.best_score if judge.has_validation else None,
+        validation=as_record(judge.validation(network)),
+        test=as_record(judge.test(network)),
+        budget=budget_of(periods.name, stage.training),
+        labels={} if periods.modality.has_masks else _labels(stage, periods),
+        pseudo_labels={name: training.means[name] for name in ("kept", "agreement") if name in training.means},
+        seed=stage.seed,
+        feature_scale=periods.normalise.factor if isinstance(periods.normalise, Scaled) else 1.0,
+        images_per_second=training.images / training.step_seconds,
+        device=fabric.device.type,
+        precision=precision_of(fabric),
+        processes=fabric.world_size,
+        sharded=training.whole is not None,
+        parts=training.thrift.parts,
+        threads=torch.get_num_threads(),
+        packages={name: importlib.metadata.version(name) for name in _PACKAGES},
+        **more,
+    )
 
 
 def pictures(judge: Judge, network: AnyNetwork) -> dict[str, bytes]:
@@ -185,21 +192,20 @@ def pictures(judge: Judge, network: AnyNetwork) -> dict[str, bytes]:
 
 
 def _resume(stage: Stage, periods: Periods, training: Training, folder: Path, machine: Machine) -> None:
-    checkpoint, problems = read_checkpoint(folder)
+    checkpoint, problems = read_checkpoint(folder, training.misfit)
     if checkpoint is not None:
         training.resume(checkpoint)
     if training.job.fabric.is_global_zero:
         for problem in problems:
             machine.say(f"{problem}; continuing from step {training.step}")
-        config = stage.config() | {"source": periods.source, "learned": stage.untested.fingerprint}
-        write_bytes(folder / "config.json", json.dumps(config, indent=1).encode())
-        forget_after(folder / "metrics.jsonl", training.step)
+        _config(stage, source=periods.source, learned=stage.untested.fingerprint).write(folder / CONFIG)
+        forget_after(folder / METRICS_LINES, training.step)
 
 
 def _complete_diverged(stage: Stage, store: AnyStore, fabric: Fabric, problem: str) -> None:
     if fabric.is_global_zero:
-        result = {"stage": str(stage), "version": stage.version, "diverged": problem, "seed": stage.seed}
-        store.complete(stage.fingerprint, result | dict.fromkeys(("validation_score", "validation", "test", "seconds")))
+        result = Result(format=FORMAT, stage=str(stage), version=stage.version, diverged=problem, seed=stage.seed)
+        store.complete(stage.fingerprint, result)
 
 
 def finishing(stage: Stage, periods: Periods, job: Job) -> Finish:

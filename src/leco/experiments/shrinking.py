@@ -17,9 +17,9 @@ import torch
 
 from leco.data.ahead import read_ahead, read_in_processes
 from leco.data.copies import Copies, Sizes, write_copy
+from leco.data.file_digests import stamp
 from leco.data.samples import Column, Files, Samples
 from leco.dataset import Periods
-from leco.experiments.embedding import stamp
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.store import AnyStore, Store
 from leco.progress import rate_bar

@@ -305,7 +305,7 @@ def needed(stage: Stage) -> list[Stage]:
 def choose(candidates: Sequence[Stage], store: AnyStore) -> Stage:
     """Choose the stage that is best on validation; all must be complete, and at least one must not have diverged."""
     results = {stage: store.require(stage.fingerprint) for stage in candidates}
-    usable = [stage for stage, result in results.items() if not result.get("diverged")]
+    usable = [stage for stage, result in results.items() if result.diverged is None]
     if not usable:
-        raise LecoError(f"{candidates[0]}: {next(iter(results.values()))['diverged']} (all learning rates diverged)")
-    return max(usable, key=lambda stage: results[stage]["validation_score"] or 0.0)
+        raise LecoError(f"{candidates[0]}: {next(iter(results.values())).diverged} (all learning rates diverged)")
+    return max(usable, key=lambda stage: results[stage].validation_score or 0.0)

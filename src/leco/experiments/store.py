@@ -5,23 +5,25 @@ A stage is trained in `partial/`, under a lock, and renamed into `stages/` when 
 
 import copy
 import fcntl
-import json
 import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leco.errors import LecoError
-from leco.io import write_bytes
+from leco.io import SUMS, write_bytes, write_sums
+from leco.records import RESULT, Result, checked_stage, is_complete, read_result
 
 if TYPE_CHECKING:
     from leco.models.network import AnyNetwork
 
 CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
 _KEPT_IN_MEMORY = 4  # networks
+_REMEDY = "; delete its folder to train the stage again"
 
 
 class AnyStore(ABC):
@@ -31,7 +33,7 @@ class AnyStore(ABC):
         self._networks: dict[str, Any] = {}  # AnyNetwork; not imported, since listing stages needs no torch
 
     @abstractmethod
-    def result(self, fingerprint: str) -> dict[str, Any] | None:
+    def result(self, fingerprint: str) -> Result | None:
         """Return the result of a complete stage; None if it is not complete."""
 
     @abstractmethod
@@ -43,10 +45,10 @@ class AnyStore(ABC):
         """Return a context with the folder of an incomplete stage; None if nothing is written."""
 
     @abstractmethod
-    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
+    def complete(self, fingerprint: str, result: Result) -> None:
         """Record the result of a stage."""
 
-    def require(self, fingerprint: str) -> dict[str, Any]:
+    def require(self, fingerprint: str) -> Result:
         """Return the result of a stage; raise if it is not complete."""
         found = self.result(fingerprint)
         if found is None:
@@ -74,9 +76,9 @@ class Memory(AnyStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._results: dict[str, dict[str, Any]] = {}
+        self._results: dict[str, Result] = {}
 
-    def result(self, fingerprint: str) -> dict[str, Any] | None:
+    def result(self, fingerprint: str) -> Result | None:
         """Return the result of a complete stage; None if it is not complete."""
         return self._results.get(fingerprint)
 
@@ -91,7 +93,7 @@ class Memory(AnyStore):
         """Yield None: nothing is written."""
         yield None
 
-    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
+    def complete(self, fingerprint: str, result: Result) -> None:
         """Record the result."""
         self._results[fingerprint] = result
 
@@ -103,12 +105,14 @@ class Store(AnyStore):
         super().__init__()
         self.stages, self.partial, self.ontologies = runs / "stages", runs / "partial", runs / "ontologies"
         self.features = runs / "features"  # shared by all stages: `experiments.embedding`
+        self.files = self.features / "files"  # digests of files: `data.file_digests`
+        self.aside = runs / "aside"  # what was found in the places of stages, and is none
         self.copies = runs / "copies"  # of large images, shared by all stages: `experiments.shrinking`
         self.auto = runs / "auto"  # numbers of steps that fit into a time: `experiments.clock`
 
     def check(self) -> None:
         """Refuse a folder of runs that stages cannot be written to."""
-        names = ("stages", "partial", "ontologies", "features", "copies", "auto")
+        names = ("stages", "partial", "ontologies", "features", "copies", "aside", "auto")
         for folder in (self.stages.parent, *(getattr(self, name) for name in names)):
             if os.path.lexists(folder) and not folder.is_dir():
                 raise LecoError(f"{folder}: is not a folder; choose another folder for runs")
@@ -117,20 +121,18 @@ class Store(AnyStore):
         """Folder of a complete stage."""
         return self.stages / fingerprint
 
-    def result(self, fingerprint: str) -> dict[str, Any] | None:
+    def result(self, fingerprint: str) -> Result | None:
         """Return the result of a complete stage; None if it is not complete."""
-        path = self.folder(fingerprint) / "result.json"
-        if not path.is_file():
-            return None
+        folder = self.folder(fingerprint)
         try:
-            found = json.loads(path.read_bytes())
-            if not isinstance(found, dict) or not {"stage", "version", "test"} <= found.keys():
-                raise ValueError("fields are missing")
-        except (OSError, ValueError) as error:
-            raise LecoError(f"{path}: is damaged ({error}); delete its folder to train the stage again") from None
-        return found
+            if not is_complete(folder):
+                return None
+            checked_stage(folder, RESULT)
+            return read_result(folder)
+        except LecoError as error:
+            raise LecoError(f"{error}{_REMEDY}") from None
 
-    def require(self, fingerprint: str) -> dict[str, Any]:
+    def require(self, fingerprint: str) -> Result:
         """Return the result of a stage; raise if it is not complete."""
         found = self.result(fingerprint)
         if found is None:
@@ -144,8 +146,17 @@ class Store(AnyStore):
         path = self.weights(fingerprint)
         if not path.is_file():
             raise LecoError(f"{path}: the stage is not complete; run it first")
-        remedy = "; delete its folder to train the stage again"
-        return self.recall(fingerprint) or load_network(path, build, name, remedy)
+        if (known := self.recall(fingerprint)) is not None:
+            return known
+        self.check_weights(fingerprint)
+        return load_network(path, build, name, _REMEDY)
+
+    def check_weights(self, fingerprint: str) -> None:
+        """Refuse the weights of a complete stage, and their description, if they changed since they were written."""
+        try:
+            checked_stage(self.folder(fingerprint), "model.safetensors", "bundle.json")
+        except LecoError as error:
+            raise LecoError(f"{error}{_REMEDY}") from None
 
     def remember(self, fingerprint: str, network: "AnyNetwork") -> None:
         """Cache the last few networks."""
@@ -205,11 +216,30 @@ class Store(AnyStore):
             self.ontologies.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
 
-    def complete(self, fingerprint: str, result: dict[str, Any]) -> None:
-        """Write the result, move the stage to `stages/`, and delete its checkpoints last."""
-        write_bytes(self.partial / fingerprint / "result.json", json.dumps(result, indent=1).encode())
-        self.stages.mkdir(parents=True, exist_ok=True)
+    def set_aside(self, fingerprint: str, say: Callable[[str], object]) -> None:
+        """Move what is in the place of a stage that is to be trained, such as a part of a copy, out of the way."""
         final = self.stages / fingerprint
-        (self.partial / fingerprint).rename(final)
+        if not os.path.lexists(final):
+            return
+        self.aside.mkdir(exist_ok=True)
+        place = next(
+            place
+            for number in count(1)
+            if not os.path.lexists(place := self.aside / f"{fingerprint}{f'-{number}' if number > 1 else ''}")
+        )
+        final.rename(place)
+        say(f"{final}: is not a complete stage; moved to {place}, and the stage is trained again")
+
+    def complete(self, fingerprint: str, result: Result) -> None:
+        """Write the result with the digests of all files, move the stage to `stages/`, and delete its checkpoints last.
+
+        A stage that lacks its result, its digests or its weights was only partly copied.
+        """
+        folder, final = self.partial / fingerprint, self.stages / fingerprint
+        result.write(folder / RESULT)
+        files = (path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        write_sums(folder, set(files) - {SUMS, *CHECKPOINTS})
+        self.stages.mkdir(parents=True, exist_ok=True)
+        folder.rename(final)
         for leftover in (*(final / name for name in CHECKPOINTS), *final.glob(".leco-*")):
             leftover.unlink(missing_ok=True)

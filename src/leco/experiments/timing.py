@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -152,7 +153,10 @@ def _seconds_of_step(
     """Median of some steps, after one warm-up step; `networks` are student and teacher."""
     network, teacher = networks
     batches = {"size": size, "steps": _ENDLESS, "evaluate_every": _ENDLESS}
-    plain = {"transfer": {"head_steps": 0}, "network": {"compile": False}}  # compiling would take longer than measuring
+    plain: dict[str, Any] = {
+        "transfer": {"head_steps": 0},
+        "network": {"compile": False},
+    }  # compiling would take longer than measuring
     part = replace(stage, training=stage.training.change(batches=batches, **plain))
     training = Training(make_job(part, periods, 0, fabric, teacher), network, None)
     times, before = [], 0.0

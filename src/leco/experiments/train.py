@@ -22,6 +22,7 @@ from leco.experiments.bundles import bundle_place, bundle_stage
 from leco.experiments.clock import fit_into
 from leco.experiments.experiment import AUTO, Experiment, Procedure, default_method, defaults_for, spell_out
 from leco.experiments.machine import Machine
+from leco.experiments.memory import check_batches
 from leco.experiments.run import Watch, build_network, run_stage, starting_weights
 from leco.experiments.stages import HEAD_WITH_OLD, REGRESSION, Plan, Stage, choose, plan
 from leco.experiments.store import Store
@@ -211,10 +212,11 @@ class Run:
         device: str = "auto",
     ) -> "Run":
         """Read the data, plan the stages, and raise every error that can be found before training."""
-        periods = periods_for(procedure, data, start)
+        periods = periods_for(procedure, data, start, memory=store.files)
         store.check()
         stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
         check_network(stages, periods)
+        check_batches(stages, periods, device)
         check_shares(procedure.training.batches.size)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][-1], AUTO if stages.trials else "")
         check_target(target, periods.modality.name, start)
@@ -268,8 +270,8 @@ class Run:
 
     def _diverged(self, stage: Stage) -> str | None:
         """The reason why a stage diverged; None if it did not, or is not complete."""
-        reason: str | None = (self.store.result(stage.fingerprint) or {}).get("diverged")
-        return reason
+        found = self.store.result(stage.fingerprint)
+        return None if found is None else found.diverged
 
     def _keep_first_answer(self, label: str, machine: Machine) -> None:
         stage = self.plan.trials[label]
@@ -280,15 +282,17 @@ class Run:
         if folder.exists():  # from an earlier run
             return
         bundle_stage(self.store, stage.fingerprint, folder)
-        score = self.store.require(stage.fingerprint)["validation_score"]
+        score = self.store.require(stage.fingerprint).validation_score
         known = "" if score is None else f": {100 * score:.1f} % on validation"
         machine.note(f"first answer, {label}{known}; kept in {folder}")
 
 
-def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True) -> Periods:
+def periods_for(
+    procedure: Procedure, data: Dataset, start: Path | None = None, *, tested: bool = True, memory: Path | None = None
+) -> Periods:
     """Return the periods that a procedure trains on; the test split is read only if `tested`."""
     bundle = None if start is None else read_bundle(start)  # first, since the rest takes long
-    periods = data.periods(procedure.seed, procedure.training.network, tested=tested)
+    periods = data.periods(procedure.seed, procedure.training.network, tested=tested, memory=memory)
     if not tested:
         periods = periods.without_test()
     if side := procedure.training.views.resize:
@@ -300,9 +304,9 @@ def periods_for(procedure: Procedure, data: Dataset, start: Path | None = None, 
     return periods.started(bundle, bundle.description.normaliser())
 
 
-def periods_of(experiment: Experiment, root: Path, *, tested: bool = True) -> Periods:
+def periods_of(experiment: Experiment, root: Path, *, tested: bool = True, memory: Path | None = None) -> Periods:
     """Return the periods of an experiment; benchmarks are in the folder `root`."""
-    return periods_for(experiment, experiment.dataset(root), experiment.start, tested=tested)
+    return periods_for(experiment, experiment.dataset(root), experiment.start, tested=tested, memory=memory)
 
 
 def inputs_of(procedure: Procedure, periods: Periods) -> dict[str, object]:
@@ -375,7 +379,7 @@ def watching(shown: bool = True) -> Iterator[Watch]:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C or SIGTERM was received; a second signal stops immediately."""
+    """Yield a function that returns whether Ctrl-C, SIGTERM or SIGHUP was received; a second one stops immediately."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield lambda: False
         return
@@ -386,7 +390,8 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = (n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN)
+    before = {number: signal.signal(number, ask) for number in heeded}  # nohup has SIGHUP ignored
     try:
         yield lambda: bool(asked)
     finally:

@@ -7,11 +7,10 @@
 | `model.safetensors` | its weights |
 | `metrics.json` | its scores on validation and test, at every version |
 | `README.md` | the model card (`card.py`) |
+| `SHA256SUMS` | digests of all of these, which are checked when the bundle is read |
 """
 
 import hashlib
-import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from leco.data.manifest.checks import look
 from leco.errors import LecoError
-from leco.io import write_bytes, write_text
+from leco.io import SUMS, changed, new_folder, write_bytes, write_sums, write_text
 from leco.model.card import card
 from leco.model.description import (
     DESCRIPTION,
+    FORMAT,
     METRICS,
     Description,
     Metrics,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 
 ONTOLOGY, WEIGHTS, CARD = "ontology.yaml", "model.safetensors", "README.md"
-FILES = (DESCRIPTION, ONTOLOGY, WEIGHTS, METRICS, CARD)
-_NEEDED = FILES[:-1]  # the card is for people, who may edit or delete it
+_NEEDED = (DESCRIPTION, ONTOLOGY, WEIGHTS, METRICS)
+FILES = (*_NEEDED, CARD, SUMS)  # the card is for people, who may edit or delete it
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +83,11 @@ class Bundle:
         return hashlib.sha256(f"{weights} {inputs}".encode()).hexdigest()[:16]
 
 
-def read_bundle(folder: Path) -> Bundle:
-    """Read and check a bundle, without following links out of its folder."""
+def read_bundle(folder: Path, *, verify: bool = True) -> Bundle:
+    """Read and check a bundle, without following links out of its folder.
+
+    With `verify`, a file that changed since it was written is an error.
+    """
     folder = existing_folder(folder)
     if not folder.is_dir():
         raise LecoError(f"{folder}: {'is a file, not a bundle' if folder.exists() else 'no such bundle'}")
@@ -92,6 +95,8 @@ def read_bundle(folder: Path) -> Bundle:
     for name, fault in faults.items():
         raise LecoError(f"{folder}: is not a complete bundle: {name}: {fault.message}")
     description = read_description(folder)
+    if verify:
+        _verify(folder, description)
     ontology = load(folder / ONTOLOGY)
     if ontology.fingerprint != description.ontology:
         raise LecoError(
@@ -107,6 +112,17 @@ def read_bundle(folder: Path) -> Bundle:
     except ValueError as error:
         raise LecoError(f"{folder / DESCRIPTION}: {error}") from None
     return Bundle(folder, description, ontology, read_metrics(folder))
+
+
+def _verify(folder: Path, description: Description) -> None:
+    """Compare the files of a bundle with the digests that were recorded when it was written."""
+    if description.format > 1 and not (folder / SUMS).is_file():
+        raise LecoError(f"{folder}: is not a complete bundle: {SUMS}: no such file; copy it again")
+    if name := changed(folder, *_NEEDED):
+        raise LecoError(
+            f"{folder / name}: changed since the bundle was written; copy the bundle again or, if you changed it "
+            "knowingly, use --no-verify (in Python, leco.load with verify=False)"
+        )
 
 
 def check_target(target: Path, task: str, source: Path | None = None) -> None:
@@ -141,21 +157,15 @@ def write_bundle(
 
     check_target(target, description.task)
     target = target.resolve()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=".leco-", dir=target.parent))
-    except OSError as error:
-        raise LecoError(f"{target}: cannot be written: {error.strerror}") from None
-    try:
+    description = description.model_copy(update={"format": FORMAT})
+    with new_folder(target) as made:
         write_text(made / DESCRIPTION, description.write())
         write_text(made / ONTOLOGY, to_yaml(ontology.to_dict()))
         write_bytes(made / WEIGHTS, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
         write_text(made / METRICS, metrics.write())
         write_text(made / CARD, card(description, ontology, metrics))
-        made.chmod(0o777 & ~_umask())  # temporary folders are for their owner alone
+        write_sums(made, (*_NEEDED, CARD))
         _put(made, target)
-    finally:
-        _remove(made)
 
 
 def _put(made: Path, target: Path) -> None:
@@ -189,9 +199,3 @@ def _remove(folder: Path) -> None:
             folder.rmdir()
         except OSError as error:
             raise LecoError(f"{folder}: cannot be removed: {error.strerror}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Record
@@ -13,15 +13,23 @@ from leco.io import checked, read_json
 from leco.modalities import MODALITIES, Modality, Normalise
 from leco.models.network import AnyNetwork
 from leco.ontology.ontology import Ontology
+from leco.records import VersionScores
 
 DESCRIPTION = "bundle.json"
-FORMAT: Final = 1
+FORMAT: Final = 2  # a bundle of format 1 has no digests of its files
 _LARGEST_FILE = 32_000_000
 _LARGEST_INPUT = 20_000_000  # numbers of one sample; an image of 2,048 x 2,048 pixels, as training allows, has 13
 
 _Name = Annotated[str, Field(min_length=1, max_length=300)]
+_MOST_LEVELS = 20  # of a configuration
 _Edge = Annotated[int, Field(ge=1, le=4_096)]
 _Statistics = tuple[float, ...]
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested at most so many levels deep."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)
 
 
 class Trial(BaseModel):
@@ -42,7 +50,7 @@ class Description(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = FORMAT
     leco: _Name  # version of this package that wrote it
     name: _Name  # of the data
     task: _Name  # the modality
@@ -69,6 +77,8 @@ class Description(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
+        if not _is_shallow(self.training, _MOST_LEVELS):
+            raise ValueError("`training` is nested too deeply")
         if math.prod(self.shape) > _LARGEST_INPUT:
             raise ValueError(f"inputs of shape {self.shape} do not fit a model for {self.task}")
         fields = ("shape", "side", "window", "mean", "std")
@@ -128,9 +138,9 @@ def read_description(folder: Path) -> Description:
     path = existing_folder(folder) / DESCRIPTION
     content = read_json(path, _LARGEST_FILE)
     number = content.get("format") if isinstance(content, dict) else None
-    if type(number) is not int or number != FORMAT:  # JSON's true is Python's 1
+    if type(number) is not int or not 1 <= number <= FORMAT:  # JSON's true is Python's 1
         what = f"is a bundle of format {number!r}" if isinstance(number, int) else "is not the description of a bundle"
-        raise LecoError(f"{path}: {what}; this leco reads format {FORMAT}")
+        raise LecoError(f"{path}: {what}; this leco reads formats 1 to {FORMAT}")
     _check_modality(content, path)
     return checked(Description, content, path, "is not the description of a bundle")
 
@@ -149,41 +159,6 @@ def _check_modality(content: dict[str, Any], path: Path) -> None:
 
 METRICS = "metrics.json"
 _LARGEST_METRICS = 200_000_000
-
-
-def _number_or_none(value: Any) -> Any:
-    """Read NaN, which Python writes where nothing was counted, as None."""
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-_Share = Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_number_or_none)]
-
-
-class ClassScore(BaseModel):
-    """Scores of one class."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(alias="class")
-    support: int = Field(ge=0)
-    accuracy: _Share
-    iou: _Share
-
-
-class VersionScores(BaseModel):
-    """Scores of one version."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    macc: _Share
-    miou: _Share
-    per_class: tuple[ClassScore, ...]
-    absent: tuple[str, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """Number of samples, or pixels, that were tested."""
-        return sum(row.support for row in self.per_class)
 
 
 class Metrics(BaseModel):

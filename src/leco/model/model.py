@@ -24,7 +24,7 @@ from leco.evaluation.evaluate import NotFiniteError, Predictor
 from leco.io import as_path, write_bytes
 from leco.model.bundle import Bundle, read_bundle, write_bundle
 from leco.model.card import card
-from leco.model.description import Description, Metrics, VersionScores
+from leco.model.description import Description, Metrics
 from leco.model.evaluation import Evaluation, check_comparable, evaluated, longest_ontology
 from leco.model.masks import write_masks
 from leco.model.predictions import Answer, Predictions, backed_off, ranked
@@ -34,6 +34,7 @@ from leco.models.network import AnyNetwork, Network
 from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.ontology.version import Version
+from leco.records import VersionScores
 
 EVALUATED = (*SPLITS, "all")
 
@@ -328,9 +329,12 @@ class Model:
         return f"<table><caption>{title}</caption><tr>{heads}</tr>{rows}</table>"
 
 
-def load(folder: str | Path, *, device: str = "auto") -> Model:
-    """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed."""
-    bundle = read_bundle(as_path("load", folder))
+def load(folder: str | Path, *, device: str = "auto", verify: bool = True) -> Model:
+    """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed.
+
+    A file that changed since it was written is an error; with `verify=False`, `Model.save` then writes it as it is.
+    """
+    bundle = read_bundle(as_path("load", folder), verify=verify)
     return Model(bundle.description, bundle.ontology, bundle.metrics, bundle=bundle, device=device)
 
 

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,7 +92,12 @@ def build_backbone(name: str, shape: Sequence[int], weights: Weights | None = No
         return Features(name, math.prod(shape))
     _check_images(name, shape)
     if found := _WRN.fullmatch(name):
-        return WideResNet(int(found[1]), int(found[2]), shape[0], released=bool(found[3]))
+        build = partial(WideResNet, int(found[1]), int(found[2]), shape[0], released=bool(found[3]))
+        if torch.get_default_device().type != "meta":
+            with torch.device("meta"):
+                parameters = sum(parameter.numel() for parameter in build().parameters())
+            check_memory(name, parameters=parameters)
+        return build()
     return timm_model(name, weights, _OTHERS, num_classes=0, in_chans=shape[0])
 
 

@@ -1,7 +1,8 @@
 """Networks with a head per version, and loading their weights from files."""
 
 import copy
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from leco.models.recompute import blocks
 from leco.ontology.version import Version
 
 MANY = 4_096  # classes
-Shapes = dict[str, tuple[int, ...]]
+Shapes = dict[str, str]  # shapes of tensors and, unless they are floating-point numbers, their type
+_FLOATING = ("F16", "BF16", "F32", "F64")  # as safetensors names them
+_OTHER = {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 class AnyNetwork(nn.Module):
@@ -75,6 +78,15 @@ class Network(AnyNetwork):
         return other
 
 
+def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Digest of the names, types, shapes and values of tensors, as sixteen hexadecimal digits."""
+    found = hashlib.blake2b(digest_size=8)
+    for name, tensor in tensors.items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
 def load_network(path: Path, build: Callable[[], AnyNetwork], name: str, remedy: str = "") -> AnyNetwork:
     """Build a network and load its weights, ready to predict.
 
@@ -107,17 +119,25 @@ def _stored_shapes(path: Path, remedy: str) -> Shapes:
         raise LecoError(f"{path}: cannot be read: {error.strerror}{remedy}") from None
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: _shape(found.get_shape(), found.get_dtype()) for name, found in slices.items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise LecoError(f"{path}: is not a complete safetensors file: {error}{remedy}") from None
 
 
 def _shapes(network: AnyNetwork) -> Shapes:
-    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    return {
+        name: _shape(tensor.shape, "F32" if tensor.is_floating_point() else _OTHER.get(tensor.dtype, str(tensor.dtype)))
+        for name, tensor in network.state_dict().items()
+    }
+
+
+def _shape(sizes: Sequence[int], kind: str) -> str:
+    return f"{tuple(sizes)}" if kind in _FLOATING else f"{tuple(sizes)} of type {kind}"
 
 
 def _compare(path: Path, stored: Shapes, needed: Shapes, model: str, remedy: str) -> None:
     for name in [*needed, *stored]:
         if stored.get(name) != needed.get(name):
-            have, need = (str(shapes.get(name, "nothing")) for shapes in (stored, needed))
+            have, need = (shapes.get(name, "nothing") for shapes in (stored, needed))
             raise LecoError(f"{path}: does not fit {model}: {name[:100]} is {have}, but the network has {need}{remedy}")

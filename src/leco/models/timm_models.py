@@ -121,10 +121,13 @@ def parameter_count(backbone: str) -> int:
     return sum(parameter.numel() for parameter in empty_model(backbone, num_classes=0).parameters())
 
 
-def check_memory(backbone: str, available: int | None = None) -> None:
-    """Refuse a timm model that cannot be trained in the `available` bytes, by default those of this machine."""
+def check_memory(backbone: str, available: int | None = None, *, parameters: int | None = None) -> None:
+    """Refuse a network that cannot be trained in the `available` bytes, by default those of this machine.
+
+    The number of its `parameters` is by default that of the timm model with this name.
+    """
     available = available_memory() if available is None else available
-    needed = _COPIES * _BYTES * parameter_count(backbone)
+    needed = _COPIES * _BYTES * (parameter_count(backbone) if parameters is None else parameters)
     if available is not None and needed > available:
         raise LecoError(
             f"{backbone} needs {needed / 1e9:.1f} GB for weights, gradients and averages, but this machine has "

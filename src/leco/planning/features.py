@@ -5,7 +5,7 @@ by heart. So it is the model that the newest period starts from.
 """
 
 import hashlib
-import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ from leco.models.weights import find_weights
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
+from leco.records import CONFIG, RESULT, read_config
 from leco.settings import NetworkSettings
 
 PIXELS = "pixels"  # in place of a backbone
@@ -68,13 +69,9 @@ class LearnedStore(Store):
     @cached_property
     def _others(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
-        for result in sorted(self.stages.glob("*/result.json")):
-            try:
-                config = json.loads(result.with_name("config.json").read_bytes())
-            except (OSError, ValueError):  # damaged: it is trained again
-                continue
-            if isinstance(config, dict) and isinstance(config.get("learned"), str):
-                found.setdefault(config["learned"], result.parent)
+        for result in sorted(self.stages.glob(f"*/{RESULT}")):
+            with suppress(LecoError):  # if it is damaged, it is trained again
+                found.setdefault(read_config(result.with_name(CONFIG)).learned, result.parent)
         return found
 
 

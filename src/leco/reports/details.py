@@ -1,19 +1,18 @@
 """Details of cells, as means over seeds: learning curves, pseudo-labels, classes, kinds of mistakes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from leco.errors import LecoError
 from leco.ontology.ontology import Ontology
 from leco.paper import Key
 from leco.paper.claims import BEST, FINETUNE, JOINT, LPL
+from leco.records import METRICS_LINES, Line, Result, read_lines, read_result
 from leco.reports.sections import Section
-from leco.reports.stored import UNREADABLE, Record
+from leco.reports.stored import Record
 
 _GROUPS = 5  # of classes, from rare to frequent
 _MAIN = (FINETUNE, JOINT, LPL, BEST)
@@ -75,13 +74,11 @@ def best_on_validation(section: Section) -> Key | None:
     return max(found, key=lambda key: found[key], default=None)
 
 
-def metrics(record: Record) -> list[dict[str, Any]]:
+def metrics(record: Record) -> list[Line]:
     """The lines of `metrics.jsonl`; an empty list if it cannot be read."""
     try:
-        lines = (record.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-        return [line for line in found if isinstance(line["step"], int) and isinstance(line["means"], dict)]
-    except UNREADABLE:
+        return read_lines(record.folder / METRICS_LINES)
+    except LecoError:
         return []
 
 
@@ -91,9 +88,9 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
     for record in section.cells[key].values():
         values = {}
         for line in metrics(record):
-            value = line.get("score") if quantity == "score" else line["means"].get(quantity)
-            if isinstance(value, int | float):
-                values[line["step"]] = float(value)
+            value = line.score if quantity == "score" else line.means.get(quantity)
+            if value is not None:
+                values[line.step] = value
         if values:
             by_seed.append(values)
     if not by_seed:
@@ -103,13 +100,12 @@ def curve(section: Section, key: Key, quantity: str) -> list[Point]:
 
 
 @lru_cache(maxsize=256)
-def _result(folder: Path) -> dict[str, Any]:
-    """The result of a stage, with test scores at every version; an empty table if it cannot be read."""
+def _result(folder: Path) -> Result | None:
+    """The result of a stage; None if it cannot be read."""
     try:
-        found = json.loads((folder / "result.json").read_bytes())
-        return found if isinstance(found["test"], dict) else {}
-    except UNREADABLE:
-        return {}
+        return read_result(folder)
+    except LecoError:
+        return None
 
 
 def class_scores(section: Section, key: Key, version: str, metric: str | None = None) -> list[ClassScore]:
@@ -119,10 +115,11 @@ def class_scores(section: Section, key: Key, version: str, metric: str | None = 
     labels: dict[str, list[float]] = {}
     for record in section.cells[key].values():
         result = _result(record.folder)
-        for row in result.get("test", {}).get(version, {}).get("per_class", []):
-            if row.get(field) is not None:
-                values.setdefault(str(row["class"]), []).append((row["support"], row[field]))
-        for name, count in (result.get("labels") or {}).items() if version == record.version else ():
+        tested = (result.test or {}).get(version) if result else None
+        for row in tested.per_class if tested else ():
+            if (value := getattr(row, field)) is not None:
+                values.setdefault(row.name, []).append((row.support, value))
+        for name, count in result.labels.items() if result and version == record.version else ():
             labels.setdefault(name, []).append(count)
     counts = {name: mean(found) for name, found in labels.items()}
     return [

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leco.reports.stored import UNREADABLE, explain
+from leco.errors import printable
 from leco.text import interval, percent
 
 _LARGEST_FILE = 10_000_000
+# Errors of reading files that are damaged, or that hold something else.
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,21 @@ def read_plans(runs: Path) -> tuple[tuple[PlanPart, ...], tuple[str, ...]]:
             if path.stat().st_size > _LARGEST_FILE:
                 raise ValueError(f"it is larger than {_LARGEST_FILE / 1e6:.0f} MB")
             parts.append(_part(json.loads(path.read_bytes())))
-        except UNREADABLE as error:
-            problems.append(f"{path}: {explain(error, 'plan')}")
+        except _UNREADABLE as error:
+            problems.append(printable(f"{path}: {_explain(error)}"))
     return tuple(parts), tuple(problems)
+
+
+def _explain(error: Exception) -> str:
+    """Say why a file cannot be read as a plan."""
+    match error:
+        case OSError():
+            return str(error.strerror)
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return "is not valid JSON"
+        case KeyError():
+            return f"{error} is missing"
+    return f"is not a plan ({error})"
 
 
 def _part(plan: Mapping[str, Any]) -> PlanPart:

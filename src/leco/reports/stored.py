@@ -1,7 +1,5 @@
 """The stages of a store, as records and as a list; ten thousand are read in about a second, without torch."""
 
-import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -9,20 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from leco.errors import LecoError
+from leco.errors import LecoError, printable
 from leco.experiments.store import CHECKPOINTS, Store
-from leco.io import checkpoint_step
+from leco.io import SUMS
 from leco.paper import Key
+from leco.records import (
+    CONFIG,
+    METRICS_LINES,
+    RESULT,
+    SUMMARY,
+    Config,
+    checked_stage,
+    checkpoint_step,
+    read_config,
+    read_lines,
+    read_result,
+    read_summary,
+)
 from leco.reports.settings import flatten
+from leco.settings import Settings
 from leco.text import percent
 
-# Errors of reading files that are damaged, or that hold something else.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 Status = Literal["running", "partial", "broken", "diverged", "complete"]
+_USUAL = flatten(Settings().model_dump(mode="json"))  # of settings that a stage did not know yet
 STATUSES: tuple[Status, ...] = ("running", "partial", "broken", "diverged", "complete")  # as they are listed
 
 
-class DivergedError(ValueError):
+class DivergedError(LecoError):
     """A stage that is complete without a model, since its loss diverged."""
 
 
@@ -57,7 +68,8 @@ class Configured:
     @property
     def weight_decay(self) -> float:
         """The weight decay."""
-        return float(self.training["optimiser.weight_decay"])
+        decay = self.training["optimiser.weight_decay"]
+        return float(decay[0] if isinstance(decay, list) else decay)
 
     def __str__(self) -> str:
         choices = [self.key.strategy, self.key.annotation] if self.key.period else []
@@ -113,14 +125,37 @@ class Line:
 
 
 def read_store(runs: Path) -> Stored:
-    """Read every complete stage; folders that cannot be read are left out."""
+    """Read every complete stage; those that cannot be read are left out."""
     records, problems = [], []
     for folder in _folders(require_store(runs).stages, follow_links=True):
         try:
-            records.append(read_stage(folder))
-        except UNREADABLE as error:
-            problems.append(f"{folder}: {explain(error, 'stage')}")
-    return Stored(runs, tuple(records), tuple(problems))
+            record = read_stage(folder)
+            read_result(folder)
+            if (folder / METRICS_LINES).is_file():
+                read_lines(folder / METRICS_LINES)
+            checked_stage(folder, RESULT, CONFIG, METRICS_LINES)
+            records.append(record)
+        except LecoError as error:
+            problems.append(_explained(folder, error))
+    circular = _circular({record.fingerprint: record.previous for record in records})
+    problems += [f"{runs / 'stages' / name}: is damaged: it starts from itself" for name in sorted(circular)]
+    return Stored(runs, tuple(r for r in records if r.fingerprint not in circular), tuple(map(printable, problems)))
+
+
+def _explained(folder: Path, error: LecoError) -> str:
+    if isinstance(error, DivergedError):
+        return f"{folder}: diverged: {error}"
+    text = str(error)
+    return text if text.startswith(str(folder)) else f"{folder}: {text}"
+
+
+def _circular(previous: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Stages that start from themselves, directly or through others."""
+    left = {name: {other for other in others if other in previous} for name, others in previous.items()}
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    return set(left)
 
 
 def require_store(runs: Path) -> Store:
@@ -133,69 +168,27 @@ def require_store(runs: Path) -> Store:
 
 def read_stage(folder: Path) -> Record:
     """Read a complete stage from its summary."""
-    try:
-        summary = json.loads((folder / "summary.json").read_bytes())
-    except FileNotFoundError:
-        if (problem := _divergence(folder)) is not None:
-            raise DivergedError(problem) from None
-        raise
-    return Record(
-        **_configuration(folder, summary["config"]),
-        data=str(summary["data"]),
-        metric=str(summary["metric"]),
-        validation=_finite(summary["validation_score"]),
-        test={name: float(value) for name, value in summary["test"].items() if _finite(value) is not None},
-        samples=int(summary["samples"]),
-        ontology=str(summary["ontology"]),
-        budget=str(summary["budget"]),
-        seconds=float(summary["seconds"]),
-        device=str(summary["device"]),
-        threads=int(summary["threads"]),
-        processes=int(summary["processes"]),
-        packages={str(name): str(version) for name, version in summary["packages"].items()},
-    )
+    if not os.path.lexists(folder / SUMMARY):
+        result = read_result(folder)
+        if result.diverged is not None:
+            raise DivergedError(result.diverged)
+    found = read_summary(folder)
+    for name in (RESULT, SUMS) if found.format > 1 else ():
+        if not (folder / name).is_file():
+            raise LecoError(f"{folder / name}: no such file: the stage is not complete")
+    checked_stage(folder, SUMMARY)
+    shared = {name: getattr(found, name) for name in Record.__annotations__ if name in type(found).model_fields}
+    test = {name: score for name, score in found.test.items() if score is not None}
+    return Record(**_configuration(folder, found.config), **shared | {"test": test}, validation=found.validation_score)
 
 
-def _configuration(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    training = flatten(config["training"])
-    float(training["optimiser.learning_rate"][0])  # an error here, not where it is used
-    if "start" in config:  # stages that started from another bundle do not compare
-        training["start"] = str(config["start"])
-    key = Key(int(config["period"]), *(str(config[name]) for name in ("method", "strategy", "annotation")))
-    return {
-        **{"folder": folder, "material": str(config["material"]), "version": str(config["version"]), "key": key},
-        **{"head_start": bool(config["head_start"]), "seed": int(config["seed"]), "training": training},
-        "previous": tuple(map(str, config["previous"])),
-    }
-
-
-def _divergence(folder: Path) -> str | None:
-    """The reason why a stage is complete without a model; None if it is not."""
-    try:
-        problem = json.loads((folder / "result.json").read_bytes()).get("diverged")
-    except UNREADABLE:
-        return None
-    return None if problem is None else str(problem)
-
-
-def _finite(value: Any) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-def explain(error: Exception, kind: str) -> str:
-    """Say why a file or folder cannot be read as what it should be."""
-    match error:
-        case DivergedError():
-            return f"diverged: {error}"
-        case FileNotFoundError():
-            return f"{Path(str(error.filename)).name} is missing"
-        case OSError():
-            return str(error.strerror)
-        case json.JSONDecodeError() | UnicodeDecodeError():
-            return "is not valid JSON"
-        case KeyError():
-            return f"{error} is missing"
-    return f"is not a {kind} ({error})"
+def _configuration(folder: Path, config: Config) -> dict[str, Any]:
+    training = _USUAL | flatten(config.model_dump(mode="json", include={"training"})["training"])
+    if config.start:  # stages that started from another bundle do not compare
+        training["start"] = config.start
+    shared = {name: getattr(config, name) for name in ("material", "version", "head_start", "seed", "previous")}
+    key = Key(config.period, config.method, config.strategy, config.annotation)
+    return {"folder": folder, "key": key, "training": training, **shared}
 
 
 def list_stages(runs: Path) -> list[Line]:
@@ -219,12 +212,13 @@ def _trained(folder: Path, now: float) -> Line:
     changed, size = _measure(folder)
     try:
         record = read_stage(folder)
-    except UNREADABLE as error:
+    except LecoError as error:
         status: Status = "diverged" if isinstance(error, DivergedError) else "broken"
-        return Line(folder, status, explain(error, "stage"), "", now - changed, size)
+        text = _explained(folder, error).removeprefix(str(folder)).lstrip(":/ ")
+        return Line(folder, status, printable(text), "", now - changed, size)
     score, split = (record.score, "") if record.score is not None else (record.validation, " val")
     text = "" if score is None else percent(score) + split
-    return Line(folder, "complete", str(record), text, now - changed, size)
+    return Line(folder, "complete", printable(str(record)), text, now - changed, size)
 
 
 def _untrained(folder: Path, store: Store, now: float) -> Line:
@@ -232,9 +226,9 @@ def _untrained(folder: Path, store: Store, now: float) -> Line:
     status: Status = "running" if store.is_running(folder.name) else "partial"
     description, steps = "not started", "?"
     try:
-        stage = Configured(**_configuration(folder, json.loads((folder / "config.json").read_bytes())))
-        description, steps = str(stage), f"{int(stage.training['batches.steps']):,}"
-    except UNREADABLE:
+        stage = Configured(**_configuration(folder, read_config(folder / CONFIG)))
+        description, steps = printable(str(stage)), f"{stage.training['batches.steps']:,}"
+    except LecoError:
         pass
     step = max((checkpoint_step(folder / name) for name in CHECKPOINTS), default=-1)
     progress = f"step {step:,} of {steps}" if step >= 0 else ""

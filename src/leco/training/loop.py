@@ -22,9 +22,10 @@ from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
+from leco.records import Notes, Saved, Spent
 from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
-from leco.training.checkpoint import Checkpoint
+from leco.training.checkpoint import Checkpoint, misfit
 from leco.training.optimisers import OPTIMISERS, kept, numbers_kept, parameter_groups, rate_factor, restore
 from leco.training.parts import Thrift, is_out_of_memory, slices, sum_of_parts, whole_counts
 from leco.training.priors import log_priors, with_priors
@@ -246,28 +247,31 @@ class Training:
 
     def _evaluate(self) -> float | None:
         """Validate the average, and keep it if it is the best so far; without validation, keep the last one."""
+        score, average = None, self.average.model
         try:
-            score = None if self.validate is None else self.validate(self._evaluated())
+            if self.validate is not None and self.whole is None:
+                score = self.validate(average)
+            elif self.validate is not None and self.whole is not None:
+                score = self.validate(self._filled(self.whole, average.state_dict()))
+                self.whole.cpu()  # the device needs its memory
         except DivergedError as problem:
             raise DivergedError(f"step {self.step}: {problem}") from None
-        if self.whole is not None:
-            self.whole.cpu()  # the device needs its memory
         if score is None or score > self.best_score:
             self.best_score, self.best_step = -math.inf if score is None else score, self.step
-            self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
+            self.best = {name: tensor.clone() for name, tensor in average.state_dict().items()}
         return score
 
-    def _evaluated(self) -> nn.Module:
-        """Return the average, as one network that no other process is needed for."""
-        if self.whole is None:
-            return self.average.model
-        self.whole.load_state_dict(gathered(self.average.model.state_dict()))
-        return place(self.whole, self.job.fabric.device)
+    def _filled(self, whole: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+        """Load tensors, divided among processes or not, into a network that no other process is needed for."""
+        whole.load_state_dict(gathered(tensors))
+        return place(whole, self.job.fabric.device)
 
     def restore_best(self) -> None:
         """Load the best weights into the network or, if it is divided among processes, into `whole`."""
-        target = self.network if self.whole is None else self.whole
-        target.load_state_dict(gathered(self.best))
+        if self.whole is None:
+            self.network.load_state_dict(self.best)
+        else:
+            self._filled(self.whole, self.best)
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that the rest of the run depends on."""
@@ -276,32 +280,44 @@ class Training:
         for part, state in self._states().items():
             tensors |= {f"{part}/{name}": tensor for name, tensor in gathered(state).items()}
         score = self.best_score if math.isfinite(self.best_score) else None
-        notes = {
-            **{"best_score": score, "best_step": self.best_step, "sums": self.sums, "means": self.means},
-            "time": {"seconds": self.seconds, "step_seconds": self.step_seconds, "images": self.images},
-            "optimiser": numbers_kept(kept(self.network, self.state), self.job.settings.optimiser.name),
-            "thrift": {"parts": self.thrift.parts, "recomputes": self.thrift.recomputes},
-            **({"scaler": self.scaler.state_dict()} if self.scaler is not None else {}),
-        }
+        notes = Notes(
+            best_score=score,
+            best_step=self.best_step,
+            sums=self.sums,
+            means=self.means,
+            time=Spent(seconds=self.seconds, step_seconds=self.step_seconds, images=self.images),
+            optimiser=numbers_kept(kept(self.network, self.state), self.job.settings.optimiser.name),
+            thrift=Saved(parts=self.thrift.parts, recomputes=self.thrift.recomputes),
+            scaler=None if self.scaler is None else self.scaler.state_dict(),
+        )
         return Checkpoint(self.step, tensors, notes)
+
+    def misfit(self, checkpoint: Checkpoint) -> str | None:
+        """Say why this run cannot be resumed from a checkpoint, such as one of another version; None if it can."""
+        steps = len(self.job.steps)
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.network.named_parameters()}
+        known = {*shapes, *(name.rpartition("/")[0] for name in kept(self.network, self.state))}
+        if checkpoint.step > steps:
+            return f"its step is {checkpoint.step:,}, of {steps:,}"
+        if unknown := {name.rpartition("/")[0] for name in checkpoint.notes.optimiser} - known:
+            return f"{min(unknown)} is unknown"
+        networks = {part: state for part, state in self._states().items() if part != "optimiser"}
+        return misfit(checkpoint.tensors, networks, shapes)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Restore a checkpoint; the run continues exactly as if it had not been interrupted."""
+        notes = checkpoint.notes
         for part, module in (("network", self.network), ("average", self.average.model)):
             module.load_state_dict(self._shares(_part(checkpoint.tensors, part)))
         self.best = self._shares(_part(checkpoint.tensors, "best"))
-        restore(self.network, self.state, _part(checkpoint.tensors, "optimiser") | checkpoint.notes["optimiser"])
-        if self.scaler is not None and "scaler" in checkpoint.notes:
-            self.scaler.load_state_dict(checkpoint.notes["scaler"])
-        if "thrift" in checkpoint.notes:
-            self.thrift.set(**checkpoint.notes["thrift"])
-        score = checkpoint.notes["best_score"]
-        self.best_score = -math.inf if score is None else float(score)
-        self.best_step, self.step = int(checkpoint.notes["best_step"]), checkpoint.step
-        self.sums = {name: (total, count) for name, (total, count) in checkpoint.notes["sums"].items()}
-        self.means = checkpoint.notes["means"]
-        spent = checkpoint.notes["time"]
-        self.seconds, self.step_seconds, self.images = spent["seconds"], spent["step_seconds"], spent["images"]
+        restore(self.network, self.state, _part(checkpoint.tensors, "optimiser") | notes.optimiser)
+        if self.scaler is not None and notes.scaler is not None:
+            self.scaler.load_state_dict(notes.scaler)
+        self.thrift.set(notes.thrift.parts, notes.thrift.recomputes)
+        self.best_score = -math.inf if notes.best_score is None else notes.best_score
+        self.best_step, self.step = notes.best_step, checkpoint.step
+        self.sums, self.means = dict(notes.sums), dict(notes.means)
+        self.seconds, self.step_seconds, self.images = notes.time.seconds, notes.time.step_seconds, notes.time.images
 
     def _shares(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's parts of the tensors of a network."""

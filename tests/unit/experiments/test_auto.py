@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.commands import leco as command
 from tests.own_data import paint
+from tests.shapes import BACKBONE, write_project
 
 import leco
 from leco import LecoError, Ontology
-from leco.data.example import ONTOLOGY, draw_shapes
 from leco.evaluation.evaluate import Judge
 from leco.experiments.auto import Score, decide, first_answer, refitted, score_of, share_of_variance, trials
 from leco.experiments.experiment import AUTO_METHOD, experiment
@@ -28,14 +28,9 @@ from leco.experiments.machine import Machine
 from leco.experiments.stages import HEAD_WITH_OLD, NEW_ALONE, REGRESSION, WITH_OLD, Plan, plan
 from leco.experiments.store import Memory, Store
 from leco.experiments.train import Run, periods_of
+from leco.records import ClassScore, Result, VersionScores
 
-BACKBONE = "test_efficientnet"  # the smallest of timm's models for tests
 TRIALS = [REGRESSION, HEAD_WITH_OLD, NEW_ALONE, WITH_OLD]
-SETTINGS = f"""\
-training:
-  network: {{backbone: {BACKBONE}, weights: weights.safetensors}}
-  batches: {{steps: 4, size: 8, evaluate_every: 2}}
-"""
 
 
 # The choice, given results.
@@ -43,16 +38,20 @@ training:
 
 def result(
     score: float | None, supports: Sequence[int] = (50, 50), *, diverged: str | None = None, **more: Any
-) -> dict[str, Any]:
+) -> Result:
     """The result of a stage whose classes are all equally accurate."""
-    rows = [{"accuracy": score, "support": count} for count in supports]
-    scores = {"v2": {"macc": score, "per_class": rows}}
-    found = {"stage": "", "version": "v2", "metric": "macc", "validation_score": score, "seconds": 1.0, "test": None}
-    found["validation"] = None if score is None else scores
-    return found | ({"diverged": diverged} if diverged else {}) | more
+    return result_of([(score, count) for count in supports], score, diverged=diverged, **more)
 
 
-def decided(results: dict[str, dict[str, Any]]) -> str:
+def result_of(classes: Sequence[tuple[float | None, int]], score: float | None, **more: Any) -> Result:
+    rows = tuple(ClassScore(name=str(n), support=s, accuracy=a, iou=a) for n, (a, s) in enumerate(classes))
+    scores = {"v2": VersionScores(macc=score, miou=score, per_class=rows)}
+    shared: dict[str, Any] = {"stage": "", "version": "v2", "seed": 0, "metric": "macc", "data": "", "ontology": ""}
+    validation = None if score is None else scores
+    return Result(samples=1, validation_score=score, validation=validation, test=None, seconds=1.0, **shared | more)
+
+
+def decided(results: dict[str, Result]) -> str:
     store = Memory()
     for label, found in results.items():
         store.complete(label, found)
@@ -61,8 +60,7 @@ def decided(results: dict[str, dict[str, Any]]) -> str:
 
 
 def test_the_error_of_a_score_follows_from_the_counts_of_each_class():
-    rows = [{"accuracy": 0.5, "support": 2}, {"accuracy": 1.0, "support": 8}, {"accuracy": None, "support": 0}]
-    found = score_of({"version": "v2", "validation_score": 0.75, "validation": {"v2": {"per_class": rows}}})
+    found = score_of(result_of([(0.5, 2), (1.0, 8), (None, 0)], 0.75))
     # Of the first, 1 of 2 and so 2 of 4 with one success and one failure more; of the second, 9 of 10.
     variance = 0.5 * 0.5 / 2 + 0.9 * 0.1 / 8
     assert found.value == 0.75
@@ -133,28 +131,6 @@ def test_if_every_trial_diverged_the_first_problem_is_reported():
 
 
 # Images, and a network that starts from a file of weights.
-
-
-def write_project(folder: Path, *, new: int = 5, history: int = 4, test: int = 3, val: int = 0, **changes: str) -> Path:
-    """Draw shapes, some of v1 and some of v2, and weights for a tiny network."""
-    folder.mkdir(parents=True, exist_ok=True)
-    source = draw_shapes(folder)
-    most = {("v1", "train"): history, ("v2", "train"): new, ("v2", "test"): test}
-    rows = [("image", "label", "version", "split")]
-    for path, label, version, split in source.samples:
-        number = int(Path(path).stem[-2:])
-        if number < most[version, split]:
-            held_out = "val" if version == "v2" and split == "train" and number < val else split
-            rows.append((path, label, version, held_out))
-    with (folder / "labels.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    (folder / "ontology.yaml").write_text(ONTOLOGY)
-    torch.manual_seed(0)
-    save_file(timm.create_model(BACKBONE).state_dict(), folder / "weights.safetensors")
-    (folder / "experiment.yaml").write_text(
-        "data: {manifest: labels.csv, ontology: ontology.yaml, image_size: 32}\n" + SETTINGS
-    )
-    return folder / "experiment.yaml"
 
 
 def prepared(file: Path, runs: Path, settings: dict[str, str] | None = None, **changes: Any) -> Run:
@@ -233,9 +209,9 @@ def test_the_chosen_one_is_trained_again_on_all_labels(whole):
     assert len(annotated.validation.indices) == 0
     assert set(held_out.indices.tolist()) <= set(annotated.newest.indices.tolist())
     mine, before = store.require(final.fingerprint), store.require(trial.fingerprint)
-    assert mine["samples"] == before["samples"] + len(held_out.indices) == 25
-    assert (mine["validation"], mine["validation_score"]) == (None, None)
-    assert before["validation_score"] == before["validation"]["v2"]["macc"]
+    assert mine.samples == before.samples + len(held_out.indices) == 25
+    assert (mine.validation, mine.validation_score) == (None, None)
+    assert before.validation_score == before.validation["v2"].macc
 
 
 def test_if_training_on_all_labels_diverges_the_trial_is_the_model(whole, tmp_path):
@@ -243,9 +219,8 @@ def test_if_training_on_all_labels_diverges_the_trial_is_the_model(whole, tmp_pa
     run = prepared(whole.file, copied)
     again, _ = run.final
     shutil.rmtree(run.store.folder(again.fingerprint))
-    lost = dict.fromkeys(("validation_score", "validation", "test", "seconds"))
     (run.store.partial / again.fingerprint).mkdir(parents=True)
-    run.store.complete(again.fingerprint, {"stage": "", "version": "v2", "seed": 0, "diverged": "loss is NaN"} | lost)
+    run.store.complete(again.fingerprint, Result(stage="", version="v2", seed=0, diverged="loss is NaN"))
     said: list[str] = []
     model = run.train(Machine("cpu", say=said.append))
     assert said == ["training on all labels failed (loss is NaN); the model is the trial"]
@@ -258,7 +233,7 @@ def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_
     chosen = decide(whole.run.plan, whole.run.store)
     description = whole.model.description
     bundled, stored = load_file(whole.run.target / "model.safetensors"), weights(whole.runs)[final.fingerprint]
-    scale = whole.run.store.require(final.fingerprint).get("feature_scale", 1.0)  # of a head, which has no backbone
+    scale = whole.run.store.require(final.fingerprint).feature_scale  # of a head, which has no backbone
     assert stored.keys() == (bundled.keys() if not final.on_features else {"heads.0.weight", "heads.0.bias"})
     expected = {
         name: tensor * (scale if name.endswith("0.weight") and final.on_features else 1.0)
@@ -269,7 +244,7 @@ def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_
     assert [trial.name for trial in description.trials if trial.chosen] == [chosen]
     for trial in description.trials:
         found = whole.run.store.require(whole.run.plan.trials[trial.name].fingerprint)
-        assert (trial.validation, trial.test) == (found["validation_score"], found["test"]["v2"]["macc"])
+        assert (trial.validation, trial.test) == (found.validation_score, found.test["v2"].macc)
     trial = whole.run.store.folder(whole.run.plan.trials[chosen].fingerprint)
     assert description.calibration
     assert (
@@ -298,7 +273,7 @@ def test_the_first_answer_is_a_model_that_predicts(whole):
     names = [answer.classes[0][0] for _, answer in model.predict(images)]
     accuracy = np.mean([np.mean([n == t for n, t in zip(names, truth, strict=True) if t == c]) for c in set(truth)])
     stored = whole.run.store.require(whole.run.plan.trials[label].fingerprint)
-    assert accuracy == pytest.approx(stored["test"]["v2"]["macc"])
+    assert accuracy == pytest.approx(stored.test["v2"].macc)
     assert model.description.trials == ()
 
 
@@ -354,11 +329,11 @@ def test_other_test_labels_change_no_weight_and_no_choice(whole, tmp_path):
     assert decide(run.plan, run.store) == decide(whole.run.plan, whole.run.store)
     for (mine, _), (other, _) in [(run.final, whole.run.final)]:
         assert mine.fingerprint != other.fingerprint
-        tests = [r.store.require(s.fingerprint)["test"] for r, s in ((run, mine), (whole.run, other))]
+        tests = [r.store.require(s.fingerprint).test for r, s in ((run, mine), (whole.run, other))]
         assert tests[0] != tests[1]
         assert_same_weights(weights(tmp_path / "runs")[mine.fingerprint], weights(whole.runs)[other.fingerprint])
     for label in TRIALS:
-        scores = [r.store.require(r.plan.trials[label].fingerprint)["validation"] for r in (run, whole.run)]
+        scores = [r.store.require(r.plan.trials[label].fingerprint).validation for r in (run, whole.run)]
         assert scores[0] == scores[1]
 
 
@@ -455,7 +430,7 @@ def test_a_trial_that_diverges_is_not_chosen(tmp_path):
     settings = {"training.optimiser.learning_rate": "1e30", "training.optimiser.name": "sgd"}
     run = prepared(write_project(tmp_path), tmp_path / "runs", settings)
     model = run.train(Machine("cpu"))
-    assert run.store.require(run.plan.trials[NEW_ALONE].fingerprint)["diverged"]
+    assert run.store.require(run.plan.trials[NEW_ALONE].fingerprint).diverged
     assert decide(run.plan, run.store) in (REGRESSION, HEAD_WITH_OLD)
     lost = {trial.name: trial.validation for trial in model.description.trials}
     assert lost[NEW_ALONE] is lost[WITH_OLD] is None
@@ -486,7 +461,7 @@ def test_the_command_prints_the_trials_and_the_gain(whole):
     assert "the chosen one, trained on all labels" in shown.stdout
     if chosen != NEW_ALONE:
         store = whole.run.store
-        scores = [store.require(whole.run.plan.trials[n].fingerprint)["validation_score"] for n in (chosen, NEW_ALONE)]
+        scores = [store.require(whole.run.plan.trials[n].fingerprint).validation_score for n in (chosen, NEW_ALONE)]
         assert f"{chosen}: {100 * (scores[0] - scores[1]):+.1f} points on val against {NEW_ALONE}" in shown.stdout
 
 
@@ -671,7 +646,7 @@ def test_masks_are_trained_through_all_periods(tmp_path):
     assert list(run.plan.trials) == [NEW_ALONE, WITH_OLD]
     model = run.train(Machine("cpu"))
     assert [trial.validation for trial in trials(run.plan, run.store)] == [
-        run.store.require(stage.fingerprint)["validation"]["v2"]["miou"] for stage in run.plan.trials.values()
+        run.store.require(stage.fingerprint).validation["v2"].miou for stage in run.plan.trials.values()
     ]
     assert "mIoU on validation" in model.card
 

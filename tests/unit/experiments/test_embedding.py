@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 import leco
 from leco import LecoError, Ontology
+from leco.data import file_digests
 from leco.data.benchmarks import digits
 from leco.data.images import middle_square
 from leco.data.samples import Files, InMemory, Samples
 from leco.data.views.sets import unchanged
-from leco.experiments import embedding
 from leco.experiments.embedded import embedded, held
 from leco.experiments.embedding import Embedder, embed
 from leco.experiments.experiment import experiment
@@ -157,8 +157,8 @@ def test_a_file_is_only_read_again_when_it_changed(bench, tmp_path, monkeypatch)
     paths = write_images(tmp_path / "photos", range(6))
     bench.new(lazily(paths))
     read = []
-    digest = embedding._file_digest
-    monkeypatch.setattr(embedding, "_file_digest", lambda path: read.append(path) or digest(path))
+    digest = file_digests._content
+    monkeypatch.setattr(file_digests, "_content", lambda path: read.append(path) or digest(path))
     bench.new(lazily(paths))
     assert read == []
     paths[2].touch()
@@ -241,7 +241,7 @@ def test_features_that_were_damaged_on_disk_are_named_and_not_the_learning_rate(
 def test_what_a_killed_process_left_unfinished_is_ignored_and_later_deleted(bench, tmp_path):
     samples = lazily(write_images(tmp_path / "photos", range(4)))
     bench.folder.mkdir(parents=True)
-    old, recent = (bench.folder / f".leco-1-{name}.tmp" for name in ("old", "recent"))
+    old, recent = (bench.folder / f".leco-1-{name}.tmp" for name in ("0123abcd", "4567cdef"))
     for path in (old, recent):
         path.write_bytes(b"half a shard")
     os.utime(old, (0, 0))
@@ -560,9 +560,9 @@ def test_training_on_embedded_periods_is_training_on_the_same_vectors(tmp_path):
         results[-1].append(networks)
     for mine, theirs in zip(results[0][:-1], results[1][:-1], strict=True):
         for key in ("stage", "version", "samples", "best_step", "validation", "test"):
-            assert mine[key] == theirs[key]
+            assert getattr(mine, key) == getattr(theirs, key)
     assert results[0][-1] == results[1][-1]
-    assert results[0][1]["test"]["v2"]["macc"] > 0.3
+    assert results[0][1].test["v2"].macc > 0.3
 
 
 def test_seeds_and_periods_without_a_test_set_share_the_features(tmp_path):

@@ -3,7 +3,9 @@
 import pytest
 from tests.unit.experiments.test_check import folder, look  # noqa: F401 (a fixture)
 
-from leco.experiments.memory import StepMemory, step_memory
+from leco import LecoError
+from leco.experiments import memory as memory_module
+from leco.experiments.memory import StepMemory, check_batches, step_memory
 
 
 def test_what_a_step_keeps_follows_from_the_layers(folder):  # noqa: F811
@@ -54,3 +56,15 @@ def test_the_batch_that_fits_is_found(available, largest, parts, says):
     memory = StepMemory(weights=100, sample=10, size=128, available=available)
     assert (memory.largest, memory.parts) == (largest, parts)
     assert memory.problem is None if says is None else says in memory.problem
+
+
+def test_a_batch_that_is_too_large_for_the_memory_is_refused_before_it_is_taken(folder, monkeypatch):  # noqa: F811
+    found = look(folder, network__backbone="wrn-10-1", batches__size="65536")
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 10**9)
+    with pytest.raises(
+        LecoError, match=r"^training\.batches\.size: a batch of 65,536 takes about .* fits as a whole is "
+    ):
+        check_batches(found.plan, found.periods, "cpu")
+    memory = step_memory(found.plan.stages[-1], found.periods, "cpu")
+    parts = look(folder, network__backbone="wrn-10-1", batches__size="65536", batches__parts=str(memory.parts))
+    check_batches(parts.plan, parts.periods, "cpu")

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from leco.experiments.store import Store
 from leco.modalities.segmentation import check_window
 from leco.model.bundle import FILES, check_target, read_bundle, write_bundle
 from leco.model.card import card
+from leco.model.model import load
 from leco.renamed import MOVED
 
 
@@ -114,7 +116,8 @@ def test_a_bundle_of_leco_0_1_is_read_and_keeps_its_card(copied):
     content["training"]["training"] = {
         name: nested[part][key] for name, (part, key) in ((n, p.split(".")) for n, p in MOVED.items())
     }
-    (copied / "bundle.json").write_text(json.dumps(content))
+    (copied / "bundle.json").write_text(json.dumps(content | {"format": 1}))
+    (copied / "SHA256SUMS").unlink()
     old = read_bundle(copied)
     text = card(old.description, old.ontology, old.metrics)
     assert "- steps: 60\n- batch size: 64\n- learning rate: 0.05\n" in text
@@ -269,14 +272,21 @@ HOSTILE = {
     "a model of the hub": (lambda f: change(f, model="hf-hub:evil/model"), "is not on this machine"),
     "a missing file": (lambda f: (f / "metrics.json").unlink(), "metrics.json: no such file"),
     "a link that leaves": (link_outside, "model.safetensors: is a symlink to outside the root"),
-    "another format": (lambda f: change(f, format=2), "is a bundle of format 2; this leco reads format 1"),
-    "a truth for a format": (lambda f: change(f, format=True), "is a bundle of format True; this leco reads format 1"),
+    "another format": (lambda f: change(f, format=3), "is a bundle of format 3; this leco reads formats 1 to 2"),
+    "a truth for a format": (
+        lambda f: change(f, format=True),
+        "is a bundle of format True; this leco reads formats 1 to 2",
+    ),
     "an image beyond memory": (lambda f: change(f, shape=[1, 8_000, 8_000], side=8_000), "side: Input should be less"),
     "a network without end": (lambda f: change(f, model="wrn-9994-999"), "is not a backbone"),
     "no bundle at all": (lambda f: (f / "bundle.json").write_text("[]"), "is not the description of a bundle"),
     "JSON without end": (
         lambda f: (f / "bundle.json").write_text("[" * 100_000),
         "bundle.json:1: not valid JSON: nested too deeply",
+    ),
+    "a deeply nested configuration": (
+        lambda f: change(f, training={"x": json.loads("[" * 400 + "]" * 400)}),
+        "`training` is nested too deeply",
     ),
     "a number without end": (
         lambda f: (f / "bundle.json").write_text('{"format": ' + "9" * 10_000 + "}"),
@@ -314,9 +324,11 @@ def test_a_bundle_that_was_tampered_with_is_refused_in_one_line(case, copied, mo
     prepare, message = HOSTILE[case]
     prepare(copied)
     with pytest.raises(LecoError) as refused:
-        read_bundle(copied).network()
+        read_bundle(copied, verify=False).network()
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+    with pytest.raises(LecoError, match=r"^[^\n]+$"):
+        read_bundle(copied)
     assert not (tmp_path / "executed").exists()
 
 
@@ -325,10 +337,59 @@ def test_the_digest_changes_with_weights_and_with_what_is_done_to_inputs(new, co
     weights = load_file(copied / "model.safetensors")
     weights["heads.0.bias"][0] += 1
     save_file(weights, copied / "model.safetensors")
-    assert read_bundle(copied).digest != new.digest
+    assert read_bundle(copied, verify=False).digest != new.digest
     shutil.copy(new.folder / "model.safetensors", copied)
     change(copied, mean=[0.1])
-    assert read_bundle(copied).digest != new.digest
+    assert read_bundle(copied, verify=False).digest != new.digest
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name != "README.md"])
+def test_one_flipped_bit_anywhere_is_refused(copied, name):
+    content = bytearray((copied / name).read_bytes())
+    for place in (len(content) // 2, len(content) - 3):
+        content[place] ^= 4
+        (copied / name).write_bytes(content)
+        with pytest.raises(LecoError):
+            read_bundle(copied)
+        content[place] ^= 4
+
+
+def test_without_its_digests_a_bundle_is_not_complete(copied):
+    (copied / "SHA256SUMS").unlink()
+    with pytest.raises(LecoError, match="is not a complete bundle: SHA256SUMS: no such file"):
+        read_bundle(copied)
+
+
+def test_the_card_may_be_edited_and_digests_are_those_of_sha256sum(copied):
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=copied, check=True)
+    (copied / "README.md").write_text("mine")
+    read_bundle(copied)
+
+
+def test_weights_that_were_changed_knowingly_are_accepted_and_saved(copied, tmp_path):
+    weights = load_file(copied / "model.safetensors")
+    weights["heads.0.bias"][0] += 1
+    save_file(weights, copied / "model.safetensors")
+    assert "model.safetensors: changed since the bundle was written" in str(
+        invoke("export", copied, "-o", "x.onnx").exception
+    )
+    load(copied, verify=False).save(tmp_path / "saved")
+    assert read_bundle(tmp_path / "saved").network().state_dict()["heads.0.bias"][0] == weights["heads.0.bias"][0]
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.complex64])
+def test_weights_that_are_no_floating_point_numbers_are_refused(copied, kind):
+    weights = load_file(copied / "model.safetensors")
+    weights["heads.0.bias"] = weights["heads.0.bias"].to(kind)
+    save_file(weights, copied / "model.safetensors")
+    with pytest.raises(LecoError, match=r"heads.0.bias is \(10,\) of type .*, but the network has \(10,\)"):
+        read_bundle(copied, verify=False).network()
+
+
+def test_a_bundle_of_the_format_before_needs_no_digests(copied):
+    (copied / "SHA256SUMS").unlink()
+    change(copied, format=1)
+    assert read_bundle(copied).network()
 
 
 def invoke(*arguments: object) -> Result:
@@ -360,7 +421,8 @@ def test_a_stage_that_has_no_model_is_no_bundle(trained, tmp_path):
     (folder / "bundle.json").unlink()
     with pytest.raises(LecoError, match=r"has no bundle\.json"):
         bundle_stage(Store(runs), stage.fingerprint, tmp_path / "b")
+    (folder / "SHA256SUMS").unlink()
     result = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(result | {"diverged": "at step 3"}))
+    (folder / "result.json").write_text(json.dumps(result | {"diverged": "at step 3", "format": 1}))
     with pytest.raises(LecoError, match="the stage diverged"):
         bundle_stage(Store(runs), stage.fingerprint, tmp_path / "b")

@@ -444,6 +444,8 @@ def test_a_backbone_that_is_too_large_for_the_memory_is_refused_before_it_is_bui
     monkeypatch.setattr("leco.models.timm_models.available_memory", lambda: 10**8)
     with pytest.raises(LecoError, match=r"resnet18 needs 0\.2 GB"):
         build_backbone("resnet18", (3, 64, 64))
+    with pytest.raises(LecoError, match=r"wrn-28-40 needs \d+\.\d GB"):
+        build_backbone("wrn-28-40", (3, 32, 32))
 
 
 def test_the_inputs_that_weights_expect_are_timms():

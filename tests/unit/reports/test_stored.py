@@ -32,23 +32,27 @@ def test_folders_that_are_not_stages_are_left_out_with_a_message(tmp_path):
         (runs / "stages" / name).mkdir()
         (runs / "stages" / name / "summary.json").write_bytes(content)
     (runs / "stages" / "a file").write_text("not a folder")
-    odd["config"]["training"]["learning_rate"] = "fast"
+    odd["config"]["training"]["optimiser"]["learning_rate"] = ["fast"]
     (runs / "stages" / "odd").mkdir()
     (runs / "stages" / "odd" / "summary.json").write_text(json.dumps(odd))
     found = read_store(runs)
     assert len(found.records) == good
-    messages = dict(problem.rsplit("/", 1)[1].split(": ", 1) for problem in found.problems)
+    messages = dict(problem.removeprefix(f"{runs}/stages/").split("/", 1) for problem in found.problems)
     assert messages.keys() == {"bare", "bytes", "cut", "empty", "list", "odd"}
-    assert messages["empty"] == "summary.json is missing"
-    assert messages["cut"] == messages["bytes"] == "is not valid JSON"
-    assert messages["bare"] == "'config' is missing"
+    assert messages["empty"] == "result.json: no such file"
+    assert "summary.json: is damaged, or of another version of leco: Invalid JSON" in messages["cut"]
+    assert "byte 0xff is not UTF-8" in messages["bytes"]
+    assert messages["bare"] == "summary.json: is damaged, or of another version of leco: config: Field required"
+    assert messages["odd"].endswith("config: training.optimiser.learning_rate: should be a list of numbers")
     assert {line.folder.name for line in list_stages(runs) if line.status == "broken"} == messages.keys()
 
 
 def test_a_stage_that_diverged_is_named_so(tmp_path):
     runs = write_store(tmp_path, make_stages([0], methods={"ce": 0.5}, cells=()))
     (runs / "stages" / "fast").mkdir()
-    (runs / "stages" / "fast" / "result.json").write_text(json.dumps({"diverged": "loss is nan at step 3"}))
+    (runs / "stages" / "fast" / "result.json").write_text(
+        json.dumps({"stage": "TP1", "version": "v2", "seed": 0, "diverged": "loss is nan at step 3"})
+    )
     assert [problem.rsplit("/", 1)[1] for problem in read_store(runs).problems] == [
         "fast: diverged: loss is nan at step 3"
     ]

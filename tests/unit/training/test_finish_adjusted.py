@@ -85,7 +85,7 @@ def test_an_adjustment_changes_the_stored_network_but_not_its_training(tmp_path)
 def test_steps_are_chosen_by_what_the_adjusted_network_scores(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "class_counts", lambda *_: torch.tensor([1, 10**9, 10**9]))
     stage, _, store = first_stage(tmp_path, "2")
-    result = store.require(stage.fingerprint)
+    result = store.require(stage.fingerprint).model_dump(mode="json", by_alias=True)
     assert result["validation_score"] == result["validation"][stage.version]["macc"] == pytest.approx(1 / 3)
 
 

@@ -63,7 +63,7 @@ def test_a_stage_keeps_and_scores_the_fitted_head(tmp_path):
     kept = stored_network(last, periods, store)
     again = with_head(kept, fit_head(kept, job))  # fitted to the same features
     torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-4, atol=1e-5)
-    result = store.require(last.fingerprint)
+    result = store.require(last.fingerprint).model_dump(mode="json", by_alias=True)
     assert result["validation_score"] == result["validation"]["v2"]["macc"] > 0.5
 
 
@@ -78,7 +78,7 @@ def test_a_stage_fits_a_linear_head_with_and_without_history(tmp_path, method):
     kept = stored_network(last, periods, store)
     again = with_head(kept, fit_head(kept, job, linear_head))  # fitted to the same features
     torch.testing.assert_close(again.heads[-1].weight, kept.heads[-1].weight, rtol=1e-3, atol=1e-4)
-    assert store.require(last.fingerprint)["validation"]["v2"]["macc"] > 0.5
+    assert store.require(last.fingerprint).validation["v2"].macc > 0.5
 
 
 def test_an_adjustment_on_top_is_refused(tmp_path):
@@ -126,5 +126,5 @@ def test_a_rate_that_diverges_in_its_last_step_is_left_out_of_the_choice(tmp_pat
     for stage in stages.periods[0]:
         run_stage(stage, periods, store, Machine(), may_diverge=stages.may_diverge(stage))
     diverged, other = (store.require(stage.fingerprint) for stage in stages.periods[0])
-    assert "step 1: predictions at v1 are NaN or infinite" in diverged["diverged"]
-    assert other["test"]["v1"]["macc"] > 0
+    assert "step 1: predictions at v1 are NaN or infinite" in diverged.diverged
+    assert other.test["v1"].macc > 0

@@ -49,7 +49,7 @@ def test_a_frozen_backbone_stays_what_it_was_and_its_heads_learn(method, tmp_pat
     frozen = [name for name in before if name.startswith("backbone.")]
     assert frozen
     assert all(torch.equal(before[name], after[name]) for name in frozen)
-    assert store.require(last.fingerprint)["test"]["v2"]["macc"] > 0.3  # chance is 0.1
+    assert store.require(last.fingerprint).test["v2"].macc > 0.3  # chance is 0.1
 
 
 def test_a_bank_has_the_features_of_the_views_of_the_first_steps(tmp_path):

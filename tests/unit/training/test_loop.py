@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.trainings import some_checkpoint
 from torch import Tensor
 
 from leco import LecoError
@@ -57,7 +58,7 @@ def make_training(
 def same(one: Checkpoint, other: Checkpoint) -> bool:
     return (
         one.step == other.step
-        and one.notes | {"time": None} == other.notes | {"time": None}
+        and one.notes.model_dump(exclude={"time"}) == other.notes.model_dump(exclude={"time"})
         and one.tensors.keys() == other.tensors.keys()
         and all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
     )
@@ -130,12 +131,6 @@ def test_a_loss_that_is_nan_stops_the_run_with_its_name():
         list(training.run())
 
 
-def some_checkpoint(step: int) -> Checkpoint:
-    return Checkpoint(
-        step, {"network/x": torch.full((3,), float(step))}, {"best_score": None, "best_step": 0, "sums": {}, "time": {}}
-    )
-
-
 def test_the_last_good_checkpoint_is_used_where_a_newer_one_is_broken(tmp_path):
     assert read_checkpoint(tmp_path) == (None, [])
     for step in (10, 20, 30):
@@ -148,7 +143,7 @@ def test_the_last_good_checkpoint_is_used_where_a_newer_one_is_broken(tmp_path):
         found, problems = read_checkpoint(tmp_path)
         assert found.step == 20
         assert len(problems) == 1
-        assert "cannot be read" in problems[0]
+        assert str(newest) in problems[0]
     write_checkpoint(tmp_path, some_checkpoint(40))  # over the broken one
     assert read_checkpoint(tmp_path)[0].step == 40
     assert len(list(tmp_path.iterdir())) == 2

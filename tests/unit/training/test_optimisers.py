@@ -41,7 +41,7 @@ def test_a_killed_training_ends_in_the_same_bits(case, killed_after, tmp_path):
 def test_numbers_of_parameters_and_groups_are_saved():
     training = make_training("ce", optimiser={"name": "careful"}, steps=3)
     list(training.run())
-    kept = training.checkpoint().notes["optimiser"]
+    kept = training.checkpoint().notes.optimiser
     assert kept["group 0/largest"] > 0
     assert kept["heads.0.bias/steps"] == 3
 

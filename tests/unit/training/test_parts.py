@@ -23,7 +23,7 @@ def assert_close(one: Training, other: Training) -> None:
     ours, theirs = one.checkpoint(), other.checkpoint()
     for name, tensor in ours.tensors.items():
         torch.testing.assert_close(theirs.tensors[name], tensor, rtol=1e-4, atol=1e-6)
-    assert theirs.notes["means"] == pytest.approx(ours.notes["means"], rel=1e-4)
+    assert theirs.notes.means == pytest.approx(ours.notes.means, rel=1e-4)
 
 
 def short(method: str, **parts: Any) -> Training:

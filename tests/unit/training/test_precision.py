@@ -42,14 +42,14 @@ def test_scaled_gradients_train_the_same_and_resume_with_their_scale(clip, tmp_p
     # The scale is a power of two, so nothing is rounded differently.
     assert [report.losses for report in reports] == [report.losses for report in plain]
     expected = whole.checkpoint()
-    assert expected.notes["scaler"]["_growth_tracker"] == STEPS
+    assert expected.notes.scaler["_growth_tracker"] == STEPS
 
     first = scaled_training(fabric, optimiser={"clip": clip})  # of the same fabric, which has to forget the run before
     steps = first.run()
     for _ in range(4):
         next(steps)
     checkpoint = first.checkpoint()
-    assert checkpoint.notes["scaler"]["_growth_tracker"] == 4
+    assert checkpoint.notes.scaler["_growth_tracker"] == 4
     write_checkpoint(tmp_path, checkpoint)
     second = scaled_training(fabric, optimiser={"clip": clip})
     assert gradient_scaler(fabric).state_dict()["_growth_tracker"] == 0

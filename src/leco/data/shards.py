@@ -25,7 +25,6 @@ from leco.io import write_bytes
 
 Keys = NDArray[np.void]  # (n,), 16 bytes each
 _SUFFIX = ".safetensors"
-_ABANDONED = 3_600  # seconds after which an unfinished file belongs to a process that was killed
 
 
 def as_keys(digests: list[bytes]) -> Keys:
@@ -113,11 +112,6 @@ class Writer:
     def __enter__(self) -> "Writer":
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for leftover in self.folder.glob(".leco-*.tmp"):
-                if leftover.stat().st_mtime < time.time() - _ABANDONED:
-                    leftover.unlink()
-        except FileNotFoundError:  # another process was faster, or finished writing
-            pass
         except OSError as error:
             raise LecoError(f"{self.folder}: cannot be written: {error.strerror}") from None
         return self
