@@ -16,10 +16,9 @@ import torch
 
 from conclusions import train
 from leco.experiments.experiment import Experiment, experiment
-from leco.experiments.grid import cores
+from leco.experiments.grid import cores, shared_periods
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
-from leco.experiments.train import periods_of
 from leco.io import write_text
 from leco.text import with_spread
 
@@ -89,7 +88,7 @@ def scores(name: str, seed: int, root: Path, store: Store) -> dict[str, list[flo
     """Test scores of the complete rows, in %."""
     found = {}
     for row, triple in cells(name, seed).items():
-        stages = [plan(cell, periods_of(cell, root)).stages[-1] for cell in triple]
+        stages = [plan(cell, shared_periods(cell, root)).stages[-1] for cell in triple]
         results = [store.result(stage.fingerprint) for stage in stages]
         if all(results):
             found[row] = [100 * result["test"][result["version"]]["macc"] for result in results if result]
