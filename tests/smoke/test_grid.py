@@ -110,14 +110,10 @@ def test_a_grid_that_is_asked_to_end_saves_and_continues(tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_a_store_that_cannot_be_written_to_is_named(engine, tmp_path):
-    if engine == "ray":
-        pytest.importorskip("ray", reason="ray is an extra")
-    result = grid("--methods", "ce", "--seeds", "0", "--engine", engine, "--runs", "/proc/none", cwd=tmp_path)
+def test_a_store_that_cannot_be_written_to_is_named(tmp_path):
+    result = grid("--methods", "ce", "--seeds", "0", "--runs", "/proc/none", cwd=tmp_path)
     assert result.returncode == 2
     assert "/proc/none/partial/" in result.stdout.replace("\n", "")
-    assert "cannot be written" in " ".join(result.stdout.split())
     assert "1 trainings failed; 1 that depend on them were skipped" in result.stderr
 
 
