@@ -31,6 +31,7 @@ BUILD, PAGE, FIGURES = (
 )
 SCRIPTS = (
     "start_up.py --repeats 3",
+    "reports.py",
     "step_overhead.py --repeats 3 --methods ce,joint+pl/filter,lpl,lpl+st-hard/cond,lpl+st-soft/cond,lpl+fixmatch/cond",
     "released.py --repeats 1",
     "released.py --model wrn-10-1",

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.errors import LecoError
-from leco.methods.folds import CHEAP, FOLDS, balanced, best_temperature, held_out_folds
+from leco.methods.folds import CHEAP, FOLDS, NEVER, balanced, best_temperature, held_out_folds
 from leco.methods.refine import condition
 
 STRENGTHS = tuple(10 ** (-power / 2) for power in range(3, 11))  # of the penalty, for features of mean square length 1
 DEFAULT_STRENGTH = 1e-3  # if too few labels are certain to choose one
-HISTORY_SHARE = 0.25  # weight of all uncertain labels together, relative to that of the certain ones
+HISTORY_SHARES = (0.25, 1.0)  # weight of all uncertain labels together, relative to that of the certain ones
 LOWEST_TEMPERATURE = 0.1
 _NEVER = 1e4  # subtracted from the logit of a class that no label allows
 _BLOCK = 16_384  # rows whose logits are held at once
@@ -43,11 +43,11 @@ def linear_head(features_nd: Tensor, evidence_nc: Tensor) -> tuple[Tensor, Tenso
 
     Minimises the evidence loss (cross-entropy for newest labels, learning with partial labels for older ones) plus an
     L2 penalty to convergence. Cross-validation on the samples whose class is certain chooses the strength of the
-    penalty and the temperature. Uncertain labels together weigh a quarter as much as the certain ones, or less. Class
-    frequencies, of certain and of uncertain labels, are part of the loss but not of the head (logit adjustment): all
-    classes have the same prior, since scores are means over classes. A class without a certain label is hardly ever
-    predicted, as nothing tells it from the others that its labels allow. Samples whose labels rule nothing out are
-    ignored.
+    penalty, the temperature, and whether all uncertain labels together weigh a quarter as much as the certain ones or
+    the same (an uncertain label never weighs more than a certain one). Class frequencies, of certain and of uncertain
+    labels, are part of the loss but not of the head (logit adjustment): all classes have the same prior, since scores
+    are means over classes. A class without a certain label is hardly ever predicted, as nothing tells it from the
+    others that its labels allow. Samples whose labels rule nothing out are ignored.
 
     >>> features = torch.tensor([[0.0, 0.1], [0.2, 0.0], [3.0, 0.1], [3.1, 0.0], [2.9, 0.0]])
     >>> evidence = torch.tensor([[0.0, -torch.inf]] * 2 + [[-torch.inf, 0.0]] * 2 + [[0.0, -1.0]])
@@ -64,9 +64,12 @@ def fit_linear(
     evidence_nc: Tensor,
     *,
     strengths: Sequence[float] = STRENGTHS,
-    history_share: float = HISTORY_SHARE,
+    history_shares: Sequence[float] = HISTORY_SHARES,
 ) -> Fitted:
-    """Fit a head as `linear_head` does, and return it with its held-out logits and the strength of its penalty."""
+    """Fit a head as `linear_head` does, and return it with its held-out logits and the strength of its penalty.
+
+    The strength is chosen at the first of the shares, and the share at that strength.
+    """
     labelled = labelled_rows(evidence_nc)
     evidence = evidence_nc[labelled]
     certain, possible = certain_rows(evidence), (evidence > -torch.inf).any(dim=0)
@@ -78,9 +81,14 @@ def fit_linear(
     work = rotated.x.numel() * int(possible.sum())
     if work > CHEAP:
         rotated = replace(rotated, x=rotated.x.float())  # twice as fast
-    samples = _Labelled(rotated, evidence[:, possible], certain, history_share)
+    samples = _Labelled(rotated, evidence[:, possible], certain, history_shares[0])
     fold = held_out_folds(samples.labels_m, work)
     held_out, strength = _cross_validate(samples, fold, strengths)
+    for share in () if certain.all() or (fold == NEVER).all() else history_shares[1:]:
+        other = replace(samples, history_share=share)
+        found, _ = _cross_validate(other, fold, [strength])
+        if _balanced_loss(found, samples.labels_m)[0] < _balanced_loss(held_out, samples.labels_m)[0]:
+            samples, held_out = other, found
     everything = samples.without(torch.zeros_like(fold, dtype=torch.bool))
     stronger = [other for other in strengths if other > strength]
     start = everything.solve(min(stronger)) if stronger else None

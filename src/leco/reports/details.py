@@ -137,18 +137,18 @@ def group_by_frequency(classes: Sequence[ClassScore], groups: int = _GROUPS) -> 
     {'1': ['b'], '9': ['a', 'c']}
     """
     known = counts_labels(classes)
-    frequency = {found.name: (found.labels or 0.0) if known else found.support for found in classes}
+    frequency = {found.name: round((found.labels or 0.0) if known else found.support) for found in classes}
     ordered = sorted(frequency, key=lambda name: frequency[name])
-    by_rank: dict[float, int] = {}
+    by_rank: dict[int, int] = {}
     for rank, name in enumerate(ordered):
         by_rank.setdefault(frequency[name], rank * groups // len(ordered))
     grouped: dict[int, list[str]] = {}
     for name in ordered:
         grouped.setdefault(by_rank[frequency[name]], []).append(name)
-    result = {}
+    result: dict[str, list[str]] = {}
     for names in grouped.values():
         low, high = frequency[names[0]], frequency[names[-1]]
-        result[_count(low) if low == high else f"{_count(low)} to {_count(high)}"] = names
+        result.setdefault(_count(low) if low == high else f"{_count(low)} to {_count(high)}", []).extend(names)
     return result
 
 

@@ -247,28 +247,31 @@ class Training:
 
     def _evaluate(self) -> float | None:
         """Validate the average, and keep it if it is the best so far; without validation, keep the last one."""
+        score, average = None, self.average.model
         try:
-            score = None if self.validate is None else self.validate(self._evaluated())
+            if self.validate is not None and self.whole is None:
+                score = self.validate(average)
+            elif self.validate is not None and self.whole is not None:
+                score = self.validate(self._filled(self.whole, average.state_dict()))
+                self.whole.cpu()  # the device needs its memory
         except DivergedError as problem:
             raise DivergedError(f"step {self.step}: {problem}") from None
-        if self.whole is not None:
-            self.whole.cpu()  # the device needs its memory
         if score is None or score > self.best_score:
             self.best_score, self.best_step = -math.inf if score is None else score, self.step
-            self.best = {name: tensor.clone() for name, tensor in self.average.model.state_dict().items()}
+            self.best = {name: tensor.clone() for name, tensor in average.state_dict().items()}
         return score
 
-    def _evaluated(self) -> nn.Module:
-        """Return the average, as one network that no other process is needed for."""
-        if self.whole is None:
-            return self.average.model
-        self.whole.load_state_dict(gathered(self.average.model.state_dict()))
-        return place(self.whole, self.job.fabric.device)
+    def _filled(self, whole: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+        """Load tensors, divided among processes or not, into a network that no other process is needed for."""
+        whole.load_state_dict(gathered(tensors))
+        return place(whole, self.job.fabric.device)
 
     def restore_best(self) -> None:
         """Load the best weights into the network or, if it is divided among processes, into `whole`."""
-        target = self.network if self.whole is None else self.whole
-        target.load_state_dict(gathered(self.best))
+        if self.whole is None:
+            self.network.load_state_dict(self.best)
+        else:
+            self._filled(self.whole, self.best)
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that the rest of the run depends on."""

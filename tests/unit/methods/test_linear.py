@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from tests.unit.methods.test_gaussian import COARSE, accuracy, blobs, certain
@@ -78,6 +79,20 @@ def test_old_labels_make_it_better():
         with_old, alone = (accuracy(head, features[600:], labels[600:]) for head in heads)
         gains.append(with_old - alone)
     assert sum(gains) / len(gains) > 0.02
+
+
+@pytest.mark.parametrize(("right", "chosen"), [(True, 1.0), (False, 0.01)])
+def test_cross_validation_chooses_how_much_old_labels_weigh(right, chosen):
+    features, labels = clouds(3)
+    old = labels[120:] if right else labels[120:].flip(0)
+    evidence = torch.cat([certain(labels[:120], 6), coarse(old)])
+    shares, strength = (0.01, 1.0), [1e-2]
+    found = fit_linear(features, evidence, strengths=strength, history_shares=shares)
+    fits = {share: fit_linear(features, evidence, strengths=strength, history_shares=[share]) for share in shares}
+    losses = {share: float(F.cross_entropy(fit.held_out_mc, labels[:120])) for share, fit in fits.items()}
+    assert min(losses, key=losses.get) == chosen
+    torch.testing.assert_close(found.weight, fits[chosen].weight, rtol=0, atol=1e-4)
+    torch.testing.assert_close(found.held_out_mc, fits[chosen].held_out_mc)
 
 
 def test_frequent_classes_are_not_preferred():
