@@ -191,7 +191,7 @@ class Line(_Record):
     """A line of `metrics.jsonl`: an evaluation, with the means since the last one."""
 
     step: _Count
-    score: float | None = None
+    score: Annotated[float | None, BeforeValidator(_number_or_none)] = None
     learning_rate: float
     means: dict[str, float]
 
