@@ -228,7 +228,7 @@ def test_unlabelled_samples_of_no_period_are_embedded_when_they_are_needed(root,
     store = run([more], root, runs)
     assert len(Shards.open(features).keys) == len(benchmark.pool) + len(benchmark.test)
     ((*_, last),) = Graph.of([more], root).plans[0].periods[-1:]
-    assert store.require(last.fingerprint)["samples"] == 200
+    assert store.require(last.fingerprint).samples == 200
 
 
 def test_the_last_blocks_are_trained_with_cross_entropy_alone():
