@@ -388,7 +388,7 @@ def trials_with_leco(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     for stage in run.plan.stages:
         result = run_stage(stage, run.periods, store, Machine())
     metric = "miou" if task.has_masks else "macc"
-    found = {version: float(row[metric]) for version, row in result["test"].items()}
+    found = {version: float(getattr(row, metric)) for version, row in (result.test or {}).items()}
     return {"scores": found, "trials": [trial.model_dump() for trial in trials(run.plan, store)], "chosen": NEW_ALONE}
 
 

@@ -91,7 +91,7 @@ def scores(name: str, seed: int, root: Path, store: Store) -> dict[str, list[flo
         stages = [plan(cell, shared_periods(cell, root)).stages[-1] for cell in triple]
         results = [store.result(stage.fingerprint) for stage in stages]
         if all(results):
-            found[row] = [100 * result["test"][result["version"]]["macc"] for result in results if result]
+            found[row] = [100 * (result.score("test") or 0.0) for result in results if result]
     return found
 
 

@@ -90,7 +90,7 @@ def score(kind: str, seed: int, steps: int) -> float:
         settings = defaults_for(data, {"batches": {"steps": steps}})
         run = Run.prepare(Procedure.model_validate({"method": "auto", "seed": seed, "training": settings}), data, store)
         result = run_stage(run.plan.trials[WITH_OLD], run.periods, store, Machine())
-    return float(result["test"][task.ontology.newest.name]["macc"])
+    return result.score("test") or 0.0
 
 
 def main() -> None:

@@ -42,7 +42,9 @@ python_maximum_signature_line_length = 120
 add_module_names = False
 nitpicky = True  # types in signatures that lead nowhere are warnings, too, but for those of others and internal ones
 _OTHERS = r"(torch|numpy|scipy|sklearn|pandas|PIL|collections|pathlib|typing)\..*|Tensor|NDArray.*"
-_INTERNAL = r"leco\.(settings|parts|records|data(set)?|modalities|models?|methods\.terms|evaluation)\..*|ArrayDataset|dict\[str"
+_INTERNAL = (
+    r"leco\.(settings|parts|records|data(set)?|modalities|models?|methods\.terms|evaluation)\..*|ArrayDataset|dict\[str"
+)
 nitpick_ignore_regex = [("py:.*", _OTHERS), ("py:.*", _INTERNAL)]
 toc_object_entries_show_parents = "hide"
 
