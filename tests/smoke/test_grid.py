@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,47 @@ def test_a_store_that_cannot_be_written_to_is_named(tmp_path):
     assert result.returncode == 2
     assert "/proc/none/partial/" in result.stdout.replace("\n", "")
     assert "1 trainings failed; 1 that depend on them were skipped" in result.stderr
+
+
+def weights(runs: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in (runs / "stages").glob("*/model.safetensors")}
+
+
+def test_a_grid_on_a_full_disk_says_so_and_continues_when_there_is_room(tmp_path):
+    runs, call = tmp_path / "runs", ["--methods", "ce,lpl", "--seeds", "0"]
+    runs.mkdir()
+    small = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", runs]
+    if shutil.which("mount") is None or subprocess.run(small, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small disk")
+    try:
+        full = grid(*call, "--runs", runs)
+        assert full.returncode == 2
+        assert "No space left on device" in full.stdout.replace("\n", " ")
+        assert "Traceback" not in full.stdout + full.stderr
+        subprocess.run(["mount", "-o", "remount,size=50m", runs], check=True)
+        again = grid(*call, "--runs", runs)
+        assert again.returncode == 0, again.stderr
+        assert grid(*call, "--runs", tmp_path / "undisturbed").returncode == 0
+        assert weights(runs) == weights(tmp_path / "undisturbed")
+    finally:
+        subprocess.run(["umount", runs], check=True)
+
+
+def test_two_grids_at_once_train_each_stage_once_or_say_who_is_at_it(tmp_path):
+    command = [sys.executable, "-m", "leco", "grid", "digits-leco", "--size", "40", "--set", "training.batches.steps=8"]
+    command += ["--jobs", "1", "--methods", "ce,lpl", "--seeds", "0", "--runs"]
+    both = [
+        subprocess.Popen([*command, tmp_path / "runs"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        output, _ = process.communicate(timeout=500)
+        assert process.returncode in (0, 2)
+        assert process.returncode == 0 or "another process is working" in output.replace("\n", " ")
+        assert "Traceback" not in output
+    assert subprocess.run([*command, tmp_path / "runs"], capture_output=True, check=False).returncode == 0
+    assert subprocess.run([*command, tmp_path / "alone"], capture_output=True, check=False).returncode == 0
+    assert weights(tmp_path / "runs") == weights(tmp_path / "alone")
 
 
 def test_stages_wait_for_what_they_need():
