@@ -8,8 +8,8 @@ BIN    := $(VENV)/bin
 demo: install  ## run the main job on embedded data
 	$(BIN)/leco demo
 
-test: install  ## run all tests
-	$(BIN)/python -m pytest
+test: install  ## run all tests, one process a core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 dist: install  ## build the wheel and the source distribution into dist
 	$(BIN)/python -m build
