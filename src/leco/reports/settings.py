@@ -10,6 +10,8 @@ from leco.settings import PARTS, STRATEGIES, Settings
 
 # One is chosen: they set no stages apart.
 _RATES = ("optimiser.learning_rate", "optimiser.finetune_learning_rate", "optimiser.weight_decay")
+# Ways to compute the same up to rounding.
+_WAYS = ("network.recompute", "network.shard", "network.compile")
 _BUDGETS = {
     "paper": "the paper's",
     "small": "small: fewer steps or a smaller network than the paper's",
@@ -38,12 +40,12 @@ def _ignored(method: Method, strategy: str) -> set[str]:
     return {f"{part}.{name}" for part, kind in PARTS.items() for name in kind().ignored(method, strategy)}
 
 
-_OPTIONAL = sorted(set().union(*(_ignored(Method(), strategy) for strategy in STRATEGIES)))
+_OPTIONAL = sorted(set().union(*(_ignored(Method(), strategy) for strategy in STRATEGIES)) - set(_WAYS))
 
 
 def common_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that every stage uses, except for learning rates and weight decay."""
-    return {name: value for name, value in settings.items() if name not in (*_OPTIONAL, *_RATES)}
+    """The settings that every stage uses, except for learning rates, weight decay and ways to compute."""
+    return {name: value for name, value in settings.items() if name not in (*_OPTIONAL, *_RATES, *_WAYS)}
 
 
 def optional_settings(settings: Mapping[str, Any], method: str, strategy: str) -> dict[str, Any]:
