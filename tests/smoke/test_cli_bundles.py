@@ -23,4 +23,6 @@ def test_a_run_ends_with_a_bundle_that_predicts(tmp_path):
     assert result.returncode == 2
     assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["broken.png", "docs/*.png", "error"]
     (model / "model.safetensors").write_bytes(pickle.dumps({"weights": 1}))
-    assert_refused(["predict", model, "broken.png", "-o", "a.csv"], "is not a complete safetensors file", tmp_path)
+    call = ["predict", model, "broken.png", "-o", "a.csv"]
+    assert_refused(call, "changed since the bundle was written", tmp_path)
+    assert_refused([*call, "--no-verify"], "is not a complete safetensors file", tmp_path)

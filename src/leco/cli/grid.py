@@ -92,7 +92,7 @@ def grid(
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
     wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or [], backbone))
-    graph = Graph.of(wanted, data, runs)
+    graph = Graph.of(wanted, data, runs if not dry_run or Path(runs).exists() else None)  # a dry run writes no store
     check_network(graph.plans[0], shared_periods(wanted[0], data, graph.memory))
     missing = graph.missing(runs)
     typer.echo(

@@ -127,7 +127,16 @@ class Training:
             batch = on_cpu.to(fabric.device)
             rate = job.settings.learning_rate * rate_factor(settings, self.step, total)
             frozen = self._enter_step(rate)
-            found = self._fitting(rate, partial(self._gradients, batch, evidence, networks, priors))
+            before, found = str(self.thrift), None  # type: str, Combined | None
+            while found is None:
+                try:
+                    found = self._gradients(batch, evidence, networks, priors)
+                except RuntimeError as error:
+                    self._check_memory(error)
+                if found is None:  # and the error, and with it the tensors of the step, is gone
+                    self._save_memory(rate)
+            if str(self.thrift) != before:
+                self.say(f"step {self.step}: out of memory; continuing with {self.thrift}")
             self.unread.append(Unread(self.step, rate, found.terms, found.health))
             if frozen:
                 self.network.backbone.zero_grad(set_to_none=True)
@@ -153,28 +162,21 @@ class Training:
             yield report
             started = time.perf_counter()
 
-    def _fitting(self, rate: float, gradients: Callable[[], Combined]) -> Combined:
-        """Compute the gradients of a step; if memory does not suffice, try again with less, and say so once."""
-        job, before = self.job, str(self.thrift)
-        while True:
-            try:
-                found = gradients()
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                if self.distributed:  # the other processes wait for this one
-                    remedy = f"set training.batches.parts to {2 * self.thrift.parts}, or use more processes"
-                    raise LecoError(f"step {self.step}: out of memory; {remedy}") from None
-            else:
-                if str(self.thrift) != before:
-                    self.say(f"step {self.step}: out of memory; continuing with {self.thrift}")
-                return found
-            # The error, and with it the tensors of the step, is gone.
-            self.optimiser.zero_grad(set_to_none=True)
-            self.thrift.increase(job.steps.batch_size)
-            if job.fabric.device.type == "cuda":
-                torch.cuda.empty_cache()
-            self._enter_step(rate)
+    def _check_memory(self, error: RuntimeError) -> None:
+        """Raise an error again unless memory ran out, and it can be saved."""
+        if not is_out_of_memory(error):
+            raise error
+        if self.distributed:  # the other processes wait for this one
+            remedy = f"set training.batches.parts to {2 * self.thrift.parts}, or use more processes"
+            raise LecoError(f"step {self.step}: out of memory; {remedy}") from None
+
+    def _save_memory(self, rate: float) -> None:
+        """Prepare to repeat a step that ran out of memory, with less."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.thrift.increase(self.job.steps.batch_size)
+        if self.job.fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._enter_step(rate)
 
     def _gradients(
         self, batch: Step, evidence: Evidence, networks: Mapping[str, Any], priors: Mapping[str, Tensor]
