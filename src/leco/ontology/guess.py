@@ -168,5 +168,5 @@ def related(name: str, candidates: Sequence[str], most: int = 3) -> list[str]:
             found.append((its != mine, not inside, abs(len(its) - len(mine)), candidate))
     if found:
         return [candidate for *_, candidate in sorted(found)[:most]]
-    close = closest(name, list(candidates), 0.6)
+    close = closest(name, list(candidates), 0.8)
     return [close] if close else []
