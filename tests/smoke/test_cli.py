@@ -33,6 +33,13 @@ def test_help_names_the_verbs_without_importing_torch():
     assert leco("--version").stdout.startswith("leco 0.")
 
 
+@pytest.mark.parametrize("group", [(), ("ontology",), ("data",), ("runs",), ("batch",), ("report",)], ids=str)
+def test_the_help_does_not_cut_summaries_of_commands(group):
+    summaries = leco(*group, "--help").stdout.partition("Commands:\n")[2]
+    assert summaries
+    assert "..." not in summaries
+
+
 def test_check_says_what_is_in_a_file(street_file):
     result = leco("ontology", "check", street_file)
     assert result.returncode == 0, result.stderr

@@ -39,7 +39,7 @@ def export(
     data: Data = Path("data"),
     runs: Runs = Path("runs"),
 ) -> None:
-    """Draw samples at random, and write them as Label Studio tasks and configuration, and as CSV.
+    """Draw samples at random, for Label Studio and as CSV.
 
     Old samples offer only the classes that their old label leaves possible, with the model's suggestion.
     """
@@ -103,7 +103,10 @@ def import_answers(
     ] = None,
     conflicts: Annotated[Path | None, typer.Option(help="Also write the conflicts as CSV.")] = None,
 ) -> None:
-    """Add answers to the manifest, with version, annotator and time; conflicting answers are listed and left out."""
+    """Add answers to the manifest.
+
+    Version, annotator and time are kept; conflicting answers are listed and left out.
+    """
     from leco.data.manifest.table import write_table
     from leco.ontology.ontology import Ontology
     from leco.planning.answers import merge_answers, read_answers

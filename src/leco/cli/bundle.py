@@ -22,7 +22,10 @@ def bundle(
     ],
     output: _Folder,
 ) -> None:
-    """Write the model of any stage as a bundle: a folder with everything needed to use it."""
+    """Write the model of a stage as a bundle.
+
+    A bundle is a folder with everything needed to use the model.
+    """
     from leco.experiments.bundles import bundle_stage
     from leco.experiments.remote import Remote, is_url, local_path
     from leco.experiments.store import Store
@@ -59,7 +62,10 @@ def upgrade(
     output: _Folder,
     no_verify: NoVerify = False,
 ) -> None:
-    """Upgrade a model to a new version: as good as before at the old ones, and a start for training."""
+    """Upgrade a model to a new version, without training.
+
+    It is as good as before at the old versions, and a start for training.
+    """
     from leco.model.bundle import check_target
     from leco.model.model import load
 
@@ -82,7 +88,10 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
     no_verify: NoVerify = False,
 ) -> None:
-    """Write a model as one file that servers run without leco; it is checked against torch first."""
+    """Export a model to ONNX, which servers run without leco.
+
+    The file is checked against torch first.
+    """
     if output.suffix != ".onnx":
         raise LecoError(f"{output}: the suffix must be .onnx, the only format")
 

@@ -38,7 +38,9 @@ def check(
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
-    """Check an experiment on own data, and list all problems at once, before training.
+    """Check an experiment on your own data before training.
+
+    Lists all problems at once.
 
     The exit code is 2 if there is a problem, and 0 if there are only warnings.
     """

@@ -49,7 +49,7 @@ def show(
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")] = Path(),
 ) -> None:
-    """Show a benchmark: its periods and classes, some samples, and the class frequencies."""
+    """Show periods, classes, samples and class frequencies."""
     from leco.data.benchmarks import load
     from leco.data.pictures import class_counts, long_tail, samples_sheet
     from leco.modalities import MODALITIES
@@ -89,7 +89,7 @@ def split(
     seed: Seed = 0,
     size: Size = None,
 ) -> None:
-    """Write an index file of the samples of each period, to reproduce a split."""
+    """Write which samples belong to each period, to reproduce a split."""
     from leco.data.benchmarks import load
 
     made = load(name, data, size).split(seed)
@@ -99,7 +99,10 @@ def split(
 
 @app.command()
 def fetch(name: Name, data: Root = Path("data")) -> None:
-    """Download and verify the data of a benchmark, if its owner allows that."""
+    """Download and verify the data of a benchmark.
+
+    Only if its owner allows that.
+    """
     from leco.data.benchmarks import recipe
 
     found = recipe(name)

@@ -45,7 +45,10 @@ def evaluate(
     device: Device = "auto",
     no_verify: NoVerify = False,
 ) -> None:
-    """Score a model on labelled samples, at every version that their labels are known in."""
+    """Score a model on labelled samples, at every version.
+
+    That is, at every version in which their labels are known.
+    """
     if split not in EVALUATED:
         raise LecoError(f"--split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
 

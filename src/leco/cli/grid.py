@@ -80,7 +80,9 @@ def grid(
     device: Device = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the stages to train.")] = False,
 ) -> None:
-    """Train every combination of methods, strategies, annotations and seeds; it can be interrupted at any time.
+    """Train all combinations of methods, annotations and seeds.
+
+    It can be interrupted at any time; the same command continues.
 
     `relabel-old` and `all-fine` leave no history to guess labels of, so they are combined with `ce`, `joint` and `lpl`
     only; the latter two also learn the older classes that a label implies.

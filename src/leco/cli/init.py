@@ -49,7 +49,9 @@ def init(
     label_column: Annotated[str | None, typer.Option(help="Column or key of the labels.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Guess no origins of classes from their names.")] = False,
 ) -> None:
-    """Write ontology.yaml, labels.csv and experiment.yaml into DIR: an example, or a project with your own data.
+    """Start a project in DIR: with your own data, or as an example.
+
+    Writes ontology.yaml, labels.csv and experiment.yaml.
 
     leco init DIR
 

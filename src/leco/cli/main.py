@@ -95,7 +95,7 @@ def _list_registered(command: Any) -> None:
 
 @app.command()
 def demo() -> None:
-    """Walk through an evolving ontology on real handwritten digits, and see the value of coarse labels."""
+    """Show the value of old labels on handwritten digits."""
     from leco.cli.demo import demo as run_demo
 
     run_demo()

@@ -28,7 +28,7 @@ def models(
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
     ] = "auto",
 ) -> None:
-    """List backbones with pretrained weights on this machine, and how fast they are."""
+    """List the pretrained backbones on this machine, and their speed."""
     import timm
 
     from leco.devices import make_fabric

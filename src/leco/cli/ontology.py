@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Check, compare, draw and infer label ontologies, and migrate labels.",
+    help="Check, compare, draw and infer ontologies; migrate labels.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -138,7 +138,10 @@ def infer(
     ignore: Annotated[list[str] | None, typer.Option(help="A label to ignore (may be repeated).")] = None,
     versions: Annotated[tuple[str, str], typer.Option(help="Names of the two versions.")] = ("v1", "v2"),
 ) -> None:
-    """Infer the origins of the new classes from samples or pixels labelled in both versions."""
+    """Infer origins of classes from samples labelled in both versions.
+
+    Samples are images, or pixels of masks.
+    """
     from leco.data.manifest.table import read_cells
     from leco.io import write_text
     from leco.ontology.files import to_yaml
@@ -273,7 +276,10 @@ def migrate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Migrate labels to a newer version: kept, renamed and merged classes; split ones need an annotator."""
+    """Migrate labels to a newer version.
+
+    Labels of kept, renamed and merged classes follow; those of split classes need an annotator.
+    """
     from leco.ontology.ontology import Ontology
 
     if output is not None:

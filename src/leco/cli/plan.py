@@ -71,7 +71,7 @@ def plan(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the plan as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Decide how many samples of which kind to annotate next, and predict the accuracy.
+    """Recommend what to annotate next, and predict the accuracy.
 
     Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans,
     so that plans for another budget or other costs take seconds.

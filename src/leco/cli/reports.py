@@ -47,7 +47,7 @@ class _FirstByDefault(TyperGroup):
 
 report = typer.Typer(
     cls=_FirstByDefault,
-    help="Write a report on stored runs: leco report [RUNS]; or print one of its analyses: leco report costs [RUNS].",
+    help="Report on stored runs: `leco report [RUNS]`.\n\nOr print one of its analyses: `leco report costs [RUNS]`.",
     rich_markup_mode=None,
 )
 
@@ -60,7 +60,10 @@ def write_report(
     ] = Path("report.html"),
     strict: _Strict = False,
 ) -> None:
-    """Write a report on stored runs: the paper's tables with our results, its conclusions tested, and figures."""
+    """Write a report: tables, tested conclusions, figures.
+
+    The tables are the paper's, with our results.
+    """
     if output.suffix not in _WRITERS:
         raise LecoError(f"--output {output}: {output.suffix!r} is not a format{nearest(output.suffix, _WRITERS)}")
 
@@ -92,7 +95,10 @@ def print_costs(
         float, typer.Option(min=0, help="Cost of relabelling an old sample; labelling a new one costs 1.")
     ] = 1.0,
 ) -> None:
-    """Print accuracy against the cost of annotation: new samples, old ones, mixtures, all, by sizes."""
+    """Print accuracy against annotation cost.
+
+    Compared are new samples, relabelled ones, mixtures and all, for each size.
+    """
     from leco.reports.analyses import costs, families
 
     if not math.isfinite(relabel):
@@ -102,7 +108,10 @@ def print_costs(
 
 @report.command("gaps")
 def print_gaps(runs: _Address = "runs") -> None:
-    """Print the share of the gap between ce and all-fine that each method closes, by sizes."""
+    """Print how much of the gap to all-fine each method closes.
+
+    The gap is that between ce and all-fine, for each size.
+    """
     from leco.reports.analyses import families, gaps
 
     _print_analyses([gaps(family) for family in families(_sections(runs))], "`ce` with label-new and all-fine")
@@ -110,7 +119,7 @@ def print_gaps(runs: _Address = "runs") -> None:
 
 @report.command("classes")
 def print_classes(runs: _Address = "runs") -> None:
-    """Print the scores of each class, and of rare and frequent classes, with the main methods."""
+    """Print the scores of single, rare and frequent classes."""
     from leco.reports.analyses import classes
 
     _print_analyses([made for section in _sections(runs) for made in classes(section)], "a stage with test scores")
@@ -139,7 +148,7 @@ def _print_analyses(found: "list[Analysis | None]", needs: str) -> None:
 
 app = typer.Typer(
     cls=_FirstByDefault,
-    help="List stored runs, or remove some: leco runs [RUNS], leco runs prune [RUNS].",
+    help="List stored runs (`leco runs [RUNS]`), or remove some.",
     rich_markup_mode=None,
 )
 
@@ -150,7 +159,10 @@ def list_runs(
     most: Annotated[int, typer.Option("--most", min=0, help="Number of stages to list; 0 lists all.")] = 50,
     strict: _Strict = False,
 ) -> None:
-    """List stages, those that are running or stopped first, then the newest. `leco runs RUNS` does the same."""
+    """List stages; `leco runs RUNS` does the same.
+
+    Those that are running or stopped come first, then the newest.
+    """
     from leco.experiments.remote import at_hand
     from leco.reports.stored import list_stages
 
@@ -195,7 +207,9 @@ def prune(
     data: Annotated[Path, typer.Option("--data", help="Folder of the datasets.")] = Path("data"),
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove stages that were stopped and that no process is training, after asking.
+    """Remove stages that were stopped, after asking.
+
+    Stages that a process is training stay.
 
     A stopped stage would continue from its checkpoint. With --keep, complete stages are removed as well, except for
     those that a named experiment needs with its present settings and any method, strategy, annotation and seed.

@@ -50,7 +50,9 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Only say what is done, and estimate the rest from a few steps.")
     ] = False,
 ) -> None:
-    """Train every cell of a table of the paper, at its budget; existing stages are reused.
+    """Train every cell of a table of the paper, at its budget.
+
+    Existing stages are reused.
 
     `leco report` then prints the table beside the paper's. It can be interrupted at any time.
     """

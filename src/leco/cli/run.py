@@ -94,7 +94,9 @@ def run(
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:
-    """Train on own data or over the periods of a benchmark, and write a bundle; existing stages are reused.
+    """Train on your own data or on a benchmark, and write a bundle.
+
+    Existing stages are reused.
 
     On several devices or cores: torchrun --nproc_per_node=2 -m leco run …
     """
