@@ -11,7 +11,8 @@ from leco.reports.comparison import Scores, compare, gap_closed, gap_error
 from leco.reports.details import class_scores, counts_labels, group_by_frequency, group_means, main_cells
 from leco.reports.sections import Section
 from leco.reports.settings import common_settings
-from leco.text import GAP, plural
+from leco.reports.stored import Record
+from leco.text import GAP, duration, plural
 
 Family = Sequence[Section]  # the same in all but the number of samples, smallest first
 _LENGTH = ("batches.steps", "batches.evaluate_every")  # more samples may be trained on for longer
@@ -214,6 +215,60 @@ def classes(section: Section) -> list[Analysis]:
 
 def _of(values: Mapping[str, float], name: str) -> str:
     return f"{100 * values[name]:.1f}" if name in values else GAP
+
+
+def models(sections: Iterable[Section]) -> list[Analysis]:
+    """All models of the newest version of own data, whatever their settings: a table for each dataset and version."""
+    found: dict[tuple[str, str, str], dict[tuple[str, ...], dict[int, Record]]] = {}
+    for section in sections:
+        for record in section.records if not section.records[0].budget else ():
+            if record.key.period == section.last:
+                table = found.setdefault((section.benchmark, record.ontology, record.version), {})
+                by_seed = table.setdefault((_model(record), record.key.method, f"{record.samples:,}"), {})
+                by_seed[record.seed] = max(by_seed.get(record.seed, record), record, key=lambda r: r.validation or 0.0)
+    return [_models(name, version, rows) for (name, _, version), rows in found.items()]
+
+
+def _model(record: Record) -> str:
+    backbone, head = record.training["network.backbone"], record.training["finish.head"]
+    if record.training["network.embed"]:
+        return f"{head} head on features of {backbone}"
+    return f"{backbone}, {head} head" if head != "trained" else str(backbone)
+
+
+def _models(name: str, version: str, rows: Mapping[tuple[str, ...], Mapping[int, Record]]) -> Analysis:
+    """A table of models, those with the best scores last."""
+    groups = sorted(((labels, list(by_seed.values())) for labels, by_seed in rows.items()), key=lambda g: _score(g[1]))
+    every = [record for _, group in groups for record in group]
+    versions = [version, *dict.fromkeys(v for record in every for v in record.test if v != version)]
+    metric = every[0].metric.replace("macc", "mAcc").replace("miou", "mIoU")
+    return Analysis(
+        f"Models: {name}, {version}",
+        f"{metric} in %, means over seeds, on validation at {version}, and on test. With auto, the chosen model is "
+        "trained again on all labels, those of validation included. Time is that of one training.",
+        ("model", "method", f"labels of {version}"),
+        ("validation", *(f"test, {v}" for v in versions), "time", "seeds"),
+        tuple(
+            (
+                *labels,
+                _mean(record.validation for record in group),
+                *(_mean(record.test.get(v) for record in group) for v in versions),
+                duration(sum(record.seconds for record in group) / len(group)),
+                str(len(group)),
+            )
+            for labels, group in groups
+        ),
+    )
+
+
+def _score(group: Iterable[Record]) -> float:
+    """The best score on test or, without a test set, on validation."""
+    return max((record.validation if record.score is None else record.score) or 0.0 for record in group)
+
+
+def _mean(fractions: Iterable[float | None]) -> str:
+    known = {number: 100 * value for number, value in enumerate(fractions) if value is not None}
+    return str(Scores(known)) if known else GAP
 
 
 def analyses(sections: Sequence[Section]) -> list[Analysis]:

@@ -80,6 +80,8 @@ def p_text(finding: Finding) -> str:
 def to_markdown(report: Report) -> str:
     """Tables, conclusions and plans as Markdown; figures are in the HTML page only."""
     lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {escape(str(report.runs))}.", ""]
+    for analysis in report.models:
+        lines += _md_analysis(analysis)
     for part in report.parts:
         lines += [
             f"## {escape(part.title)}",
@@ -109,7 +111,7 @@ def to_markdown(report: Report) -> str:
             lines += markdown_table(headings, 1, rows)
             lines += ["", f"{TESTED}.", ""]
     for analysis in report.analyses:
-        lines += [f"## {escape(analysis.title)}", "", *analysis_lines(analysis), ""]
+        lines += _md_analysis(analysis)
     for plan in report.plans:
         lines += [
             f"## {escape(plan.title)}",
@@ -121,6 +123,10 @@ def to_markdown(report: Report) -> str:
         lines += [*markdown_table(headings, 1, (_md_class(row) for row in plan.classes)), ""]
     lines += [f"- left out: {escape(problem)}" for problem in problems_text(report)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _md_analysis(analysis: Analysis) -> list[str]:
+    return [f"## {escape(analysis.title)}", "", *analysis_lines(analysis), ""]
 
 
 def analysis_lines(analysis: Analysis) -> list[str]:
@@ -173,7 +179,7 @@ def to_latex(report: Report) -> str:
                 numbers = [escape_latex(text).replace("<", "$<$") for text in texts]
                 lines.append(" & ".join([escape_latex(f.claim.text), *numbers, f.verdict]) + " \\\\")
             lines += ["\\bottomrule", "\\end{tabular}"]
-    for analysis in report.analyses:
+    for analysis in (*report.models, *report.analyses):
         names = [*analysis.labels, *analysis.columns]
         columns = "l" * len(analysis.labels) + "r" * len(analysis.columns)
         lines += ["", f"% {escape_latex(analysis.title)}", f"% {escape_latex(analysis.caption)}"]

@@ -9,10 +9,10 @@ from leco.data import UNTESTED
 from leco.paper import FIRST, TABLES, Cell, Key, cells, value_of
 from leco.paper.claims import CLAIMS, Claim
 from leco.paper.layout import Grid, Row, arrange
-from leco.reports.analyses import Analysis, analyses
+from leco.reports.analyses import Analysis, analyses, models
 from leco.reports.comparison import Comparison, Kind, Scores, Verdict, average, compare, decide, gap_closed
 from leco.reports.plans import PlanPart, read_plans
-from leco.reports.sections import Section, sections
+from leco.reports.sections import UNTRAINED, Section, sections
 from leco.reports.settings import describe_budget
 from leco.reports.stored import Record, Stored
 from leco.text import duration, plural
@@ -98,6 +98,7 @@ class Report:
     parts: tuple[Part, ...]
     problems: tuple[str, ...]
     plans: tuple[PlanPart, ...] = ()
+    models: tuple[Analysis, ...] = ()  # of own data
     analyses: tuple[Analysis, ...] = ()
 
 
@@ -116,7 +117,8 @@ def make_report(stored: Stored) -> Report:
             parts.append(Part(section, title, tuple(_facts(section, found)), tuple(tables(section)), tested))
     plans, unread = read_plans(stored.runs)
     problems = (*stored.problems, *unread)
-    return Report(stored.runs, len(records), tuple(parts), problems, plans, tuple(analyses(everything)))
+    shown = tuple(models(everything)), tuple(analyses(everything))
+    return Report(stored.runs, len(records), tuple(parts), problems, plans, *shown)
 
 
 def reported(stored: Stored) -> list[Record]:
@@ -132,7 +134,8 @@ def _facts(section: Section, others: Sequence[Section]) -> Iterable[tuple[str, s
     samples = sorted({record.samples for record in records if record.key.annotation == "label-new"})
     sizes = f", {' or '.join(f'{size:,}' for size in samples)} new labels per period" if samples else ""
     yield "data", f"{section.benchmark}, fingerprint {section.data}{sizes}"
-    yield "periods", ", ".join(f"TP{period} {version}" for period, version in enumerate(section.versions))
+    periods = enumerate(section.versions)
+    yield "periods", ", ".join(f"TP{period} {version}" for period, version in periods if version != UNTRAINED)
     yield "budget", describe_budget(section.records[0].budget)
     yield "seeds", ", ".join(map(str, section.seeds))
     for name, values in (
@@ -180,7 +183,9 @@ def tables(section: Section) -> list[Table]:
         return [Table("first", "The first period.", Grid((), ("TP0",), (Row((), (entry(section, FIRST),)),)), 1)]
     two = ("baseline", "ssl-joint", "hierarchy", "combinations")
     names = two if section.last == 1 else ("baseline-4tp", "losses-4tp", "combinations")
-    return [_compact(table) for name in names if _adds_something(table := _fill(section, name))]
+    found = [_compact(table) for name in names if _adds_something(table := _fill(section, name))]
+    is_own = not section.records[0].budget
+    return [table for table in found if table.trained > 1 or not is_own]  # own data have a table of models
 
 
 def _fill(section: Section, name: str) -> Table:

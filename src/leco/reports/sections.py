@@ -10,6 +10,9 @@ from leco.paper import Key
 from leco.reports.comparison import Scores
 from leco.reports.settings import common_settings, optional_settings, unusual_settings
 from leco.reports.stored import Record
+from leco.text import plural
+
+UNTRAINED = "?"  # in place of the version of a period without stages
 
 
 @dataclass(frozen=True)
@@ -143,10 +146,13 @@ def _cells(
     )
     remarks = []
     if mixed:
-        remarks.append(f"{mixed} cells have candidates with different starts; the best on validation counts.")
+        count = plural(mixed, "cell has", "cells have")
+        remarks.append(f"{count} candidates with different starts; the best on validation counts.")
     if orphans:
-        remarks.append(f"{orphans} stages are left out: the stage they started from is not in the store.")
-    return cells, tuple(versions.get(period, "?") for period in range(max(versions, default=0) + 1)), remarks
+        remarks.append(
+            f"{plural(orphans, 'stage is', 'stages are')} left out: what they started from is not in the store."
+        )
+    return cells, tuple(versions.get(period, UNTRAINED) for period in range(max(versions, default=0) + 1)), remarks
 
 
 def _is_cell(record: Record, by_name: Mapping[str, Record]) -> bool | None:

@@ -4,7 +4,7 @@ import pytest
 from tests.stores import CLASSES, make_stages, write_store
 
 from leco.paper import Key
-from leco.reports.analyses import analyses, classes, cost_of, costs, families, gaps
+from leco.reports.analyses import analyses, classes, cost_of, costs, families, gaps, models
 from leco.reports.comparison import Scores, gap_closed, gap_error
 from leco.reports.sections import sections
 from leco.reports.stored import read_store
@@ -129,3 +129,23 @@ def test_classes_are_listed_with_the_rare_ones_apart(tmp_path):
 def test_a_report_has_costs_gaps_and_rare_classes(tmp_path):
     titles = [made.title.partition(":")[0] for made in analyses(store_of(tmp_path))]
     assert titles == ["Accuracy against annotation cost", "How the gap closes", *["Rare and frequent classes"] * 3]
+
+
+def test_models_of_own_data_are_in_one_table_whatever_their_settings(tmp_path):
+    heads = {"finish": {"head": "linear"}, "network": {"embed": True, "backbone": "resnet18", "weights": "pretrained"}}
+    write_store(tmp_path, make_stages(range(2), {"lpl": 0.6}, "pets", cells=()), budget="", samples=80)
+    write_store(tmp_path, make_stages(range(2), {"ce": 0.5}, "pets", cells=(), **heads), budget="", samples=60)
+    found = sections(read_store(tmp_path).records)
+    assert len(found) > 1
+    (made,) = models(found)
+    assert made.columns == ("validation", "test, v2", "test, v1", "time", "seeds")
+    linear, network = made.rows
+    assert linear[:3] == ("linear head on features of resnet18", "ce", "60")
+    assert network[:3] == ("wrn-16-1", "lpl", "80")
+    assert linear[-1] == network[-1] == "2"
+    expected = {r.seed: 100 * r.test["v2"] for s in found for r in s.records if r.key == Key(1)}
+    assert linear[4] == str(Scores(expected))
+
+
+def test_benchmarks_have_no_table_of_models(tmp_path):
+    assert models(store_of(tmp_path, ["cifar-leco-1k"])) == []

@@ -93,7 +93,7 @@ def test_a_stage_whose_previous_stage_is_missing_is_left_out_with_a_remark(tmp_p
     shutil.rmtree(tmp_path / "stages" / gone.fingerprint)
     (section,) = sections_of(tmp_path)
     assert section.scores(Key(2, "lpl")) is None
-    assert any("1 stages are left out" in remark for remark in section.remarks)
+    assert any("1 stage is left out" in remark for remark in section.remarks)
 
 
 def test_without_a_test_set_scores_are_those_on_validation_and_say_so(tmp_path):
