@@ -25,7 +25,7 @@ from leco.methods.terms import terms
 from leco.modalities import MODALITIES
 from leco.models import Network, build_backbone
 from leco.models.dense.network import build_segmenter
-from leco.placement import send
+from leco.placement import send, sent_ahead
 from leco.settings import Settings
 from leco.training import finish
 from leco.training.loop import Job, Training
@@ -86,7 +86,7 @@ def assert_no_waits(make: Callable[[], Training]) -> None:
             record(next(steps))
             gpu.waits.clear()
             record(next(steps))
-        assert gpu.waits == []
+        assert gpu.waits == gpu.races == []
         assert {parameter.device for parameter in training.network.parameters()} == {GPU}
         assert {parameter.device for parameter in training.average.model.parameters()} == {GPU}
         training.checkpoint()
@@ -207,6 +207,51 @@ def test_a_step_an_evaluation_and_a_head_need_no_float64_on_the_device(method, m
         given: list[Tensor] = []
         finish.fit_head(training.network, training.job, lambda *parts: given.extend(parts))
         assert {part.device.type for part in given} == {"cpu"}
+
+
+def test_the_next_batch_is_copied_while_a_step_computes():
+    with pretended_gpu() as gpu:
+        kernels = gpu.stream
+        training = make_training("lpl+fixmatch/cond", samples((3, SIDE, SIDE)), view_set("cifar"), image_network)
+        steps = training.run()
+        for step in (1, 2):
+            next(steps)
+            streams = [stream for stream, shape in gpu.copies if shape[1:] == (3, SIDE, SIDE)]
+            assert len(streams) == 2 * (step + 1)  # new samples and history, also those of the next step
+        assert len({*streams}) == 1
+        assert kernels not in streams[0].reached  # no copy waits for kernels
+        assert streams[0] in kernels.reached
+        assert gpu.races == []
+
+
+def test_each_item_is_sent_once_and_in_order_also_if_there_is_one_or_none():
+    with pretended_gpu() as gpu:
+        for count in range(4):
+            gpu.copies.clear()
+            given = (torch.zeros(number) for number in range(1, count + 1))
+            sent = list(sent_ahead(given, GPU, lambda tensor, send: send(tensor)))
+            assert [tensor.shape for tensor in sent] == [shape for _, shape in gpu.copies]
+            assert [len(tensor) for tensor in sent] == list(range(1, count + 1))
+            assert [(2 * tensor).device for tensor in sent] == [GPU] * count
+        assert gpu.races == []
+
+
+def test_what_would_race_is_noticed():
+    with pretended_gpu() as gpu:
+        kernels, copies = gpu.stream, torch.cuda.Stream(GPU)
+        with torch.cuda.stream(copies):
+            values = torch.ones(3).to(GPU, non_blocking=True)
+        values.record_stream(kernels)
+        values + 1
+        assert gpu.races == ["aten::add does not wait for a tensor of another stream"]
+        kernels.wait_stream(copies)
+        values + 1
+        assert len(gpu.races) == 1
+        with torch.cuda.stream(copies):
+            values = torch.ones(3).to(GPU, non_blocking=True)
+        kernels.wait_stream(copies)
+        values + 1
+        assert gpu.races[1:] == ["aten::add uses memory that another stream may reuse"]
 
 
 def test_what_would_wait_is_noticed():

@@ -3,9 +3,9 @@
 import copy
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 import torch
@@ -64,9 +64,13 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return the same samples on another device, without waiting for it."""
-        labels = {version: send(known, device) for version, known in self.labels.items()}
-        sizes = None if self.sizes is None else send(self.sizes, device)
-        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes, self.complete)
+        return self.moved(partial(send, device=device))
+
+    def moved(self, send: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return the same samples, all of whose tensors but the ids were sent elsewhere."""
+        labels = {version: send(known) for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else send(self.sizes)
+        return Batch(self.ids, send(self.inputs), send(self.rows), labels, sizes, self.complete)
 
     def part(self, at: slice) -> "Batch":
         """Return some of the samples."""
@@ -85,9 +89,9 @@ class Step:
     def __len__(self) -> int:
         return len(self.new) + (len(self.history) if self.history else 0)
 
-    def to(self, device: torch.device) -> "Step":
-        """Return the same samples on another device."""
-        return Step(self.new.to(device), self.history.to(device) if self.history else None)
+    def moved(self, send: Callable[[Tensor], Tensor]) -> "Step":
+        """Return the same samples, whose tensors were sent elsewhere."""
+        return Step(self.new.moved(send), self.history.moved(send) if self.history else None)
 
     def part(self, at: slice) -> "Step":
         """Return some of the new samples, and as many of the history."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.commands import leco_processes
 from tests.trainings import model_of, train_file
 from typer.testing import CliRunner, Result
 
@@ -141,6 +142,17 @@ def test_a_model_does_not_differ_from_itself(new, segmenter, fine_labels):
         for part in mine.values():
             assert part["against"]["verdict"] == "no difference shown"
             assert all(row["gain"] == 0 and row["p"] == 1 for row in part["differences"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_processes_share_the_samples_and_one_prints_what_one_alone_would(number, new, old, segmenter, fine_labels):
+    """Of the six images of the segmenter, some of four processes have one, whose label is of v1 alone."""
+    masks = segmenter[0].folder
+    for arguments in ((new.folder, fine_labels, "--against", old.folder), (masks, masks.parent / "labels.csv")):
+        result = leco_processes(number, "evaluate", *arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == evaluate(*arguments, "--json").stdout
 
 
 def naive_p(won: int, lost: int) -> float:
