@@ -33,7 +33,7 @@ _NO_KERNELS = ("aten::empty", "aten::lift", "aten::detach", "aten::alias", "aten
 class PretendedStream:
     """Operations that are done one after the other, and those of other streams that they wait for."""
 
-    def __init__(self) -> None:
+    def __init__(self, _: torch.device = GPU) -> None:
         self.reached: dict[PretendedStream, int] = {}  # operations of each stream that are done before the next one
 
     def wait_stream(self, other: "PretendedStream") -> None:
@@ -149,6 +149,9 @@ def pretended_gpu() -> Iterator[PretendedGPU]:
         memo[id(self)] = nn.Parameter(copy, self.requires_grad) if isinstance(self, nn.Parameter) else copy
         return memo[id(self)]
 
+    def current(_: torch.device) -> PretendedStream:
+        return gpu.stream
+
     @contextmanager
     def on(stream: PretendedStream) -> Iterator[None]:
         before, gpu.stream = gpu.stream, stream
@@ -164,8 +167,8 @@ def pretended_gpu() -> Iterator[PretendedGPU]:
         mock.patch.object(FakeTensor, "__torch_dispatch__", classmethod(on_meta)),
         mock.patch.object(FakeTensor, "__deepcopy__", copied, create=True),
         mock.patch.object(FakeTensor, "record_stream", record, create=True),
-        mock.patch("torch.cuda.Stream", lambda _: PretendedStream()),
-        mock.patch("torch.cuda.current_stream", lambda _: gpu.stream),
+        mock.patch("torch.cuda.Stream", PretendedStream),
+        mock.patch("torch.cuda.current_stream", current),
         mock.patch("torch.cuda.stream", on),
         mock.patch.dict(fake_tensor._DISPATCH_META_HANDLERS, handlers),
         PretendedGPU() as gpu,

@@ -44,7 +44,8 @@ def sent_ahead(
     if device.type != "cuda":
         yield from (move(item, lambda tensor: send(tensor, device)) for item in items)
         return
-    kernels, copies = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    kernels = torch.cuda.current_stream(device)
+    copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def copy(tensor: Tensor) -> Tensor:
         with torch.cuda.stream(copies):

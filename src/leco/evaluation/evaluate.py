@@ -160,8 +160,9 @@ def judge(
 ) -> Iterator[Judged]:
     """Score one or two models on samples; yield the result so far after every batch.
 
-    Each process of a `fabric` takes its share of the samples; the last result is that of all of them. A sample counts at every version that it has a label of, or for which one follows from a label of a newer one. Older
-    versions are predicted by adding up the probabilities of the classes that came from one class.
+    Each process of a `fabric` takes its share of the samples; the last result is that of all. A sample counts at every
+    version that it has a label of, or for which one follows from a label of a newer one. Older versions are predicted
+    by adding up the probabilities of the classes that came from one class.
     """
     histories = [model.ontology for model in models]
     names = [{version.name for version in history.versions} for history in histories]

@@ -5,8 +5,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
