@@ -18,8 +18,13 @@ from leco.data.views.segmentation import JointCrop, photometric
 from leco.data.views.sets import ViewSet, crop_views, feature_views, segmentation_views, view_set
 from leco.evaluation.evaluate import Candidate, Predictor, judge
 from leco.experiments.embedding import Embedder
+from leco.experiments.experiment import experiment
 from leco.experiments.machine import Machine
 from leco.experiments.recording import recording
+from leco.experiments.run import build_network
+from leco.experiments.stages import plan
+from leco.experiments.timing import _seconds_of_step
+from leco.experiments.train import periods_of
 from leco.methods.method import ALL_METHODS, Method
 from leco.methods.terms import terms
 from leco.modalities import MODALITIES
@@ -189,6 +194,17 @@ def test_a_prediction_and_an_embedding_are_read_once():
         features = embedder.features(send(images, GPU), torch.arange(5))
         assert features.device.type == "cpu"
         assert len(gpu.waits) == 2
+
+
+def test_steps_are_timed_until_they_are_done(tmp_path):
+    """Otherwise, estimates on a GPU would be of the time to queue them."""
+    wanted = experiment("digits-leco", {"method": "lpl"}, {"training.network.backbone": "wrn-10-1"})
+    periods = periods_of(wanted, tmp_path)
+    stage = plan(wanted, periods).stages[-1]
+    with pretended_gpu() as gpu:
+        network, fabric = build_network(stage, periods), PretendedFabric()
+        _seconds_of_step(stage, periods, fabric, (network, None), size=4)  # type: ignore[arg-type]
+        assert len([wait for wait in gpu.waits if "readings.py" in wait]) == 2  # a warm-up, and a step
 
 
 @pytest.mark.parametrize("method", ["joint+st-soft/filter", "lpl+fixmatch/cond"])
