@@ -5,7 +5,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 import torch
@@ -17,7 +17,6 @@ from leco.data.samples import Box, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
-from leco.placement import send
 
 _Item = TypeVar("_Item")
 
@@ -62,12 +61,8 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def to(self, device: torch.device) -> "Batch":
-        """Return the same samples on another device, without waiting for it."""
-        return self.moved(partial(send, device=device))
-
     def moved(self, send: Callable[[Tensor], Tensor]) -> "Batch":
-        """Return the same samples, all of whose tensors but the ids were sent elsewhere."""
+        """Return the same samples, whose tensors, except for the ids, were sent elsewhere."""
         labels = {version: send(known) for version, known in self.labels.items()}
         sizes = None if self.sizes is None else send(self.sizes)
         return Batch(self.ids, send(self.inputs), send(self.rows), labels, sizes, self.complete)

@@ -22,7 +22,7 @@ from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
-from leco.placement import sent_ahead
+from leco.placement import send, sent_ahead
 from leco.records import Notes, Saved, Spent
 from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
@@ -370,9 +370,8 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
     parts = torch.arange(len(pool.indices)).split(together)  # type: ignore[no-untyped-call]
     for batch in steps.samples.each(partial(steps.read, pool), parts):
-        evidence = steps.evidence.gather(batch.rows).to(device)
-        batch = batch.to(device)
-        yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
+        seen = job.views.evaluate(send(batch.inputs, device), Draws(job.seed, 0, batch.ids, device))
+        yield job.normalise(seen), send(steps.evidence.gather(batch.rows), device)
 
 
 def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:
