@@ -39,7 +39,7 @@ SCRIPTS = (
     "convolutions.py",
     "compiling.py",
     "views.py",
-    "feeding.py",
+    "feeding.py --repeats 1",
     "pixel_losses.py --shape 1 116 720 720 --repeats 3",
     "many_classes.py --repeats 5",
     "frozen.py",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
 
-_Item = TypeVar("_Item")
+_SMALL = 256  # samples; a step may take many epochs of a few, which must not drive out a long permutation
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,22 @@ class Order:
     def stretch(self, start: int, length: int) -> Tensor:
         """Numbers at positions `start` to `start + length` of the sequence."""
         stop = start + length
+        permute = _kept_permutation if self.count > _SMALL else _permutation
         pieces = []  # only the needed part of each epoch, which may be long
         for epoch in range(start // self.count, (stop - 1) // self.count + 1):
             before = epoch * self.count
-            pieces.append(_permutation(self, epoch)[max(start - before, 0) : stop - before])
+            pieces.append(permute(self, epoch)[max(start - before, 0) : stop - before])
         return torch.cat(pieces)
 
 
-@lru_cache(maxsize=8)
 def _permutation(order: Order, epoch: int) -> Tensor:
     # Hashed, so that orders, epochs and runs are independent.
     digest = hashlib.sha256(f"{order.seed}/{order.name}/{epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.randperm(order.count, generator=generator)
+
+
+_kept_permutation = lru_cache(maxsize=8)(_permutation)
 
 
 @dataclass(frozen=True, eq=False)
