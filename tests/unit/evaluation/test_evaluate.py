@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from leco.data.benchmarks import digits
 from leco.data.samples import Files, InMemory, Samples
 from leco.evaluation import NAMELESS, confusion, known_labels, scores
 from leco.evaluation.compare import Difference, Pairs, compare
-from leco.evaluation.evaluate import Candidate, Judged, hits, judge, tally, wins
+from leco.evaluation.evaluate import Candidate, Judged, NotFiniteError, Tally, hits, judge, tally, wins
 
 
 def evaluate(*arguments: object) -> Result:
@@ -153,6 +154,21 @@ def test_processes_share_the_samples_and_one_prints_what_one_alone_would(number,
         result = leco_processes(number, "evaluate", *arguments, "--json")
         assert result.returncode == 0, result.stderr
         assert result.stdout == evaluate(*arguments, "--json").stdout
+
+
+def test_if_predictions_of_one_process_are_not_finite_all_refuse_them(street, monkeypatch):
+    size, sent = len(street.newest), []
+    fabric = SimpleNamespace(device=torch.device("cpu"), world_size=2)
+    broken, fine = Tally(street), Tally(street)
+    broken.check(torch.full((1, size), torch.nan))
+    fine.check(torch.zeros(1, size))
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: sent.append(values.clone()))
+    broken.of_all(fabric)
+    others = iter(sent)
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(next(others)))
+    with pytest.raises(NotFiniteError, match="predictions at v3 are NaN or infinite"):
+        fine.of_all(fabric).read()
+    assert fine.read().keys() == {version.name for version in street.versions}
 
 
 def naive_p(won: int, lost: int) -> float:
