@@ -39,7 +39,7 @@ SCRIPTS = (
     "convolutions.py",
     "compiling.py",
     "views.py",
-    "feeding.py",
+    "feeding.py --repeats 1",
     "pixel_losses.py --shape 1 116 720 720 --repeats 3",
     "many_classes.py --repeats 5",
     "frozen.py",
@@ -48,7 +48,7 @@ SCRIPTS = (
 )
 COLUMNS = ("measured", "script", "result", "goal", "limited by")
 AXES = {  # of figures: their labels, and their scales
-    "growth-samples": ("samples", "ms a step", "log", "linear"),
+    "growth-samples": ("past samples", "ms a step", "log", "linear"),
     "growth-periods": ("periods", "ms a step", "linear", "linear"),
     "growth-classes": ("newest classes", "ms a step", "log", "log"),
     "growth-processes": ("processes on two cores", "images/s", "linear", "linear"),

@@ -29,7 +29,7 @@ from leco.data.ahead import THREADS, read_ahead
 from leco.data.images import middle_square
 from leco.data.samples import Files
 from leco.devices import place, resolve_device
-from leco.placement import send
+from leco.placement import send, sent_ahead
 from rows import row
 
 BATCH, FILES = 64, 8
@@ -67,9 +67,9 @@ def torchvision_square(path: Path, side: int, device: torch.device) -> Tensor:
 
 
 def trained(batches: Iterable[Tensor], network: nn.Module, device: torch.device) -> None:
-    """Forward and backward passes of some batches."""
-    for batch in batches:
-        network(send(batch, device).float().div_(255)).sum().backward()
+    """Forward and backward passes of some batches, which are copied to the device ahead."""
+    for batch in sent_ahead(batches, device, lambda batch, send: send(batch)):
+        network(batch.float().div_(255)).sum().backward()
         network.zero_grad(set_to_none=True)
 
 
@@ -110,6 +110,10 @@ def main() -> None:
         if device.type != "cpu":
             add("copies to the device", speed(lambda: send(batch, device), BATCH), "the bus")
         network = place(timm.create_model("resnet18", num_classes=10), device).train()
+        if device.type != "cpu":
+            there = send(batch, device)
+            found = speed(lambda: trained([there] * len(parts), network, device), BATCH * len(parts))
+            add("training of ResNet-18 on a batch on the device", found, "convolutions")
         found = speed(lambda: trained([batch] * len(parts), network, device), BATCH * len(parts))
         add("training of ResNet-18 on a batch in memory", found, "convolutions")
         found = speed(lambda: trained(map(images.read, parts), network, device), len(paths))

@@ -73,11 +73,12 @@ def make_job(
     uses_history = any(request.part == "history" for term in summands for request in term.needs)
     if not uses_history:
         annotated = replace(annotated, history=())
-    fabric, size = make_fabric(device), HALF if uses_history else 2 * HALF
+    settings = settings or Settings()
+    fabric, size = make_fabric(device, settings.network.precision), HALF if uses_history else 2 * HALF
     share = {"rank": fabric.global_rank, "ranks": fabric.world_size}  # under `torchrun`
     batches = Steps(pool, annotated, tree.evidence(), size, 0, steps=steps, **share)
     timed = {"optimiser": {"learning_rate": (0.01,)}, "batches": {"evaluate_every": ENDLESS}}
-    settings = (settings or Settings()).change(**timed)
+    settings = settings.change(**timed)
     return Job(batches, summands, view_set("cifar"), normalise, "finetune", settings, 0, teacher, fabric)
 
 

@@ -52,7 +52,7 @@ def sides(method: str, classes: int, device: str) -> dict[str, Callable[[], None
     ids, nothing = torch.arange(HALF), torch.zeros(HALF, 0)
     new = Batch(ids, nothing, evidence.ids(fine[0], "v2"), {"v1": coarse[0], "v2": fine[0]})
     old = Batch(ids, nothing, evidence.ids(coarse[1], "v1"), {"v1": coarse[1], "v2": none}, complete=True)
-    step, evidence = Step(new, old).to(torch.device(device)), evidence.to(device)
+    step, evidence = Step(new, old).moved(lambda tensor: tensor.to(device)), evidence.to(device)
     labels = fine.flatten().to(device)
     features = torch.randn(2, HALF, FEATURES, device=device)
     backbone = nn.Identity()

@@ -42,6 +42,14 @@ def leco_process(*arguments: object, cwd: Path | None = None) -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
 
 
+def leco_processes(number: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run it in so many processes of `torchrun`, each on one thread."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={number}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    leco = ["-m", "leco", *map(str, arguments)]
+    return subprocess.run([*command, *leco], capture_output=True, text=True, timeout=300, env=environment)
+
+
 def assert_refused(arguments: list[object], message: str, folder: Path) -> None:
     """A wrong call gives one message and exit code 2, and writes nothing."""
     before = sorted(folder.iterdir())

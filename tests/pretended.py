@@ -4,6 +4,9 @@ With torch's FakeTensorMode, code runs as it would on a GPU, without computing a
 have to wait for: values that are read (`item`, `tolist`, `bool`, `cpu`), results whose shape depends on values
 (`nonzero`, masks as indices, `bincount`, `unique`), and copies to the device that block. Tensors on two devices in one
 operation raise an error, as on a GPU. Tensors on the CPU are real.
+
+Streams are pretended, too. Noted are races: a stream that uses a tensor of another one without waiting for it, or
+without having it recorded, so that its memory could be reused too early.
 """
 
 import functools
@@ -19,11 +22,29 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 GPU, _META = torch.device("cuda:0"), torch.device("meta")
 _COPIES = ("aten::_to_copy", "aten::copy_")
 _NO_KERNELS = ("aten::empty", "aten::lift", "aten::detach", "aten::alias", "aten::_reshape_alias", "prim::")
+
+
+class PretendedStream:
+    """Operations that are done one after the other, and those of other streams that they wait for."""
+
+    def __init__(self, _: torch.device = GPU) -> None:
+        self.reached: dict[PretendedStream, int] = {}  # operations of each stream that are done before the next one
+
+    def wait_stream(self, other: "PretendedStream") -> None:
+        """Wait for what other streams have been given so far."""
+        for stream, time in other.reached.items():
+            self.reached[stream] = max(time, self.reached.get(stream, 0))
+
+
+def _memory(tensor: Tensor) -> StorageWeakRef:
+    """The memory of a tensor, which views share."""
+    return StorageWeakRef(tensor.untyped_storage())
 
 
 class PretendedGPU(fake_tensor.FakeTensorMode):
@@ -35,6 +56,11 @@ class PretendedGPU(fake_tensor.FakeTensorMode):
         self.waits: list[str] = []  # what the CPU waited for, and where
         self.kernels: list[str] = []  # operations that were launched on the device
         self.has_float64 = True
+        self.stream = PretendedStream()  # the current one
+        self.races: list[str] = []
+        self.copies: list[tuple[PretendedStream, torch.Size]] = []  # to the device
+        self.written: dict[StorageWeakRef, tuple[PretendedStream, int]] = {}  # where and when, by memory
+        self.recorded: dict[StorageWeakRef, set[PretendedStream]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -57,6 +83,7 @@ class PretendedGPU(fake_tensor.FakeTensorMode):
             for leaf in () if self.has_float64 else tree_leaves(found):
                 if isinstance(leaf, FakeTensor) and leaf.dtype == torch.float64:
                     raise TypeError("cannot convert to float64, which the device does not support")  # as of MPS
+            self._note_races(name, ours, [leaf for leaf in tree_leaves(found) if isinstance(leaf, FakeTensor)])
             return found
         except (DataDependentOutputException, DynamicOutputShapeException):
             if not outside:
@@ -72,9 +99,25 @@ class PretendedGPU(fake_tensor.FakeTensorMode):
             self._wait("a copy to the CPU")
             return torch.zeros(source.shape, dtype=kwargs.get("dtype") or source.dtype)
         blocks = not kwargs.get("non_blocking", args[2] if name == "aten::copy_" and len(args) > 2 else False)
-        if not isinstance(source, FakeTensor) and source.dim() and blocks:
-            self._wait("a copy to the device that blocks")
+        if not isinstance(source, FakeTensor) and source.dim():
+            self.copies.append((self.stream, source.shape))
+            if blocks:
+                self._wait("a copy to the device that blocks")
         return None
+
+    def _note_races(self, name: str, used: list[FakeTensor], returned: list[FakeTensor]) -> None:
+        """Compare when the tensors of an operation were written with what the current stream has waited for."""
+        now = self.stream
+        for tensor in used:
+            place = _memory(tensor)
+            stream, time = self.written.get(place, (now, 0))
+            if now.reached.get(stream, 0) < time:
+                self.races.append(f"{name} does not wait for a tensor of another stream")
+            if stream is not now and now not in self.recorded.get(place, ()):
+                self.races.append(f"{name} uses memory that another stream may reuse")
+        now.reached[now] = now.reached.get(now, 0) + 1
+        for place in {*map(_memory, returned)} - {*map(_memory, used)}:
+            self.written[place] = (now, now.reached[now])
 
     def _wait(self, what: str) -> None:
         frames = [f for f in traceback.extract_stack() if "/leco/" in f.filename or "/tests/" in f.filename]
@@ -106,11 +149,27 @@ def pretended_gpu() -> Iterator[PretendedGPU]:
         memo[id(self)] = nn.Parameter(copy, self.requires_grad) if isinstance(self, nn.Parameter) else copy
         return memo[id(self)]
 
+    def current(_: torch.device) -> PretendedStream:
+        return gpu.stream
+
+    @contextmanager
+    def on(stream: PretendedStream) -> Iterator[None]:
+        before, gpu.stream = gpu.stream, stream
+        yield
+        gpu.stream = before
+
+    def record(self: FakeTensor, stream: PretendedStream) -> None:
+        gpu.recorded.setdefault(_memory(self), set()).add(stream)
+
     handlers = {torch.ops.prim.device.default: lambda _: _META}
     _empty_caches()
     with (
         mock.patch.object(FakeTensor, "__torch_dispatch__", classmethod(on_meta)),
         mock.patch.object(FakeTensor, "__deepcopy__", copied, create=True),
+        mock.patch.object(FakeTensor, "record_stream", record, create=True),
+        mock.patch("torch.cuda.Stream", PretendedStream),
+        mock.patch("torch.cuda.current_stream", current),
+        mock.patch("torch.cuda.stream", on),
         mock.patch.dict(fake_tensor._DISPATCH_META_HANDLERS, handlers),
         PretendedGPU() as gpu,
     ):

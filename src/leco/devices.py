@@ -43,7 +43,7 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true", shard: b
     if processes > 1 and (numbered or chosen.type not in ("cpu", "cuda")):
         raise LecoError(f"device: {device} is one device, for one process, not {processes}; use cpu or cuda")
     if chosen.type == "cuda":
-        torch.set_float32_matmul_precision("highest" if computed == "32-true" else "high")
+        _allow_tf32(computed != "32-true")
     strategy: Any = "auto"
     if processes > 1 and shard:
         if computed == "16-mixed":
@@ -64,6 +64,12 @@ def make_fabric(device: str = "auto", precision: Precision = "32-true", shard: b
     )
     fabric.launch()
     return fabric
+
+
+def _allow_tf32(allowed: bool) -> None:
+    """Let GPUs round the factors of matrix products and convolutions; torch's default allows that of convolutions."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 def _shard(network: Any, mesh: Any) -> nn.Module:

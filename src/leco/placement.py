@@ -1,10 +1,13 @@
 """Copies of tensors to a device, without waiting for it."""
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+_Item = TypeVar("_Item")
 _WITHOUT_FLOAT64 = {"mps"}
 
 
@@ -29,6 +32,35 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     if tensor.dtype == torch.float64 and not has_float64(device):
         tensor = tensor.float()
     return (tensor.pin_memory() if locked else tensor).to(device, non_blocking=device.type == "cuda")
+
+
+def sent_ahead(
+    items: Iterable[_Item], device: torch.device, move: Callable[[_Item, Callable[[Tensor], Tensor]], _Item]
+) -> Iterator[_Item]:
+    """Yield items, whose tensors `move` sends to a device; CUDA copies the next one while it computes with this one.
+
+    Such copies are on a stream of their own: on that of the kernels, they would wait for those queued before.
+    """
+    if device.type != "cuda":
+        yield from (move(item, lambda tensor: send(tensor, device)) for item in items)
+        return
+    kernels = torch.cuda.current_stream(device)
+    copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def copy(tensor: Tensor) -> Tensor:
+        with torch.cuda.stream(copies):
+            copied = send(tensor, device)
+        copied.record_stream(kernels)  # its memory is not reused before the kernels that read it are done
+        return copied
+
+    ahead: tuple[_Item, ...] = ()
+    for item in items:
+        kernels.wait_stream(copies)  # until what is yielded now has arrived
+        following = move(item, copy)
+        yield from ahead
+        ahead = (following,)
+    kernels.wait_stream(copies)
+    yield from ahead
 
 
 @lru_cache(maxsize=256)

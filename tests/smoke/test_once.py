@@ -80,6 +80,7 @@ def test_a_run_does_everything_once(project, calls):
 
 
 def test_the_loss_is_seven_calls_away():
+    """One is for the gradients of a step alone, so that its tensors are freed if it runs out of memory."""
     chain = hops()
     assert chain[0] == "train"
     assert chain[-1] == "newest_labels"

@@ -86,6 +86,21 @@ def test_half_precision_is_refused_where_it_is_not_known_to_work(precision, kind
         check_precision(kind, precision)
 
 
+@pytest.mark.parametrize(("precision", "rounds"), [("32-true", False), ("32-tf32", True), ("bf16-mixed", True)])
+def test_gpus_round_the_factors_of_products_and_convolutions_only_if_the_precision_says_so(
+    machine, precision, rounds, monkeypatch
+):
+    machine("cuda", 1)
+    monkeypatch.setattr("leco.devices.Fabric", lambda **_: SimpleNamespace(launch=lambda: None))
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", not rounds)
+    before = torch.get_float32_matmul_precision()
+    try:
+        make_fabric("cuda", precision)
+        assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == rounds
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_a_grid_uses_the_gpu_that_is_named_and_ray_chooses_its_own(machine, monkeypatch):
     machine("cuda", 3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")

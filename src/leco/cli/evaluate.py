@@ -52,11 +52,14 @@ def evaluate(
     if split not in EVALUATED:
         raise LecoError(f"--split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
 
+    from leco.devices import make_fabric
     from leco.model.model import load
 
     model = load(bundle, device=device, verify=not no_verify)
     other = None if against is None else load(against, device=device, verify=not no_verify)
     found = model.evaluate(labels, split=split, against=other, ontology=ontology, root=root)
+    if not make_fabric(device).is_global_zero:
+        return
     if as_json:
         typer.echo(json.dumps([_record(*part) for part in found.versions.items()], ensure_ascii=False, indent=1))
     elif as_csv:

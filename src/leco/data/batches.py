@@ -3,10 +3,10 @@
 import copy
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,9 +17,8 @@ from leco.data.samples import Box, Samples
 from leco.errors import LecoError
 from leco.ontology.evidence import UNLABELLED, Evidence
 from leco.ontology.version import NO_LABEL
-from leco.placement import send
 
-_Item = TypeVar("_Item")
+_SMALL = 256  # samples; a step may take many epochs of a few, which must not drive out a long permutation
 
 
 @dataclass(frozen=True)
@@ -33,19 +32,22 @@ class Order:
     def stretch(self, start: int, length: int) -> Tensor:
         """Numbers at positions `start` to `start + length` of the sequence."""
         stop = start + length
+        permute = _kept_permutation if self.count > _SMALL else _permutation
         pieces = []  # only the needed part of each epoch, which may be long
         for epoch in range(start // self.count, (stop - 1) // self.count + 1):
             before = epoch * self.count
-            pieces.append(_permutation(self, epoch)[max(start - before, 0) : stop - before])
+            pieces.append(permute(self, epoch)[max(start - before, 0) : stop - before])
         return torch.cat(pieces)
 
 
-@lru_cache(maxsize=8)
 def _permutation(order: Order, epoch: int) -> Tensor:
     # Hashed, so that orders, epochs and runs are independent.
     digest = hashlib.sha256(f"{order.seed}/{order.name}/{epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     return torch.randperm(order.count, generator=generator)
+
+
+_kept_permutation = lru_cache(maxsize=8)(_permutation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +64,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def to(self, device: torch.device) -> "Batch":
-        """Return the same samples on another device, without waiting for it."""
-        labels = {version: send(known, device) for version, known in self.labels.items()}
-        sizes = None if self.sizes is None else send(self.sizes, device)
-        return Batch(self.ids, send(self.inputs, device), send(self.rows, device), labels, sizes, self.complete)
+    def moved(self, send: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return the same samples, whose tensors, except for the ids, were sent elsewhere."""
+        labels = {version: send(known) for version, known in self.labels.items()}
+        sizes = None if self.sizes is None else send(self.sizes)
+        return Batch(self.ids, send(self.inputs), send(self.rows), labels, sizes, self.complete)
 
     def part(self, at: slice) -> "Batch":
         """Return some of the samples."""
@@ -85,9 +87,9 @@ class Step:
     def __len__(self) -> int:
         return len(self.new) + (len(self.history) if self.history else 0)
 
-    def to(self, device: torch.device) -> "Step":
-        """Return the same samples on another device."""
-        return Step(self.new.to(device), self.history.to(device) if self.history else None)
+    def moved(self, send: Callable[[Tensor], Tensor]) -> "Step":
+        """Return the same samples, whose tensors were sent elsewhere."""
+        return Step(self.new.moved(send), self.history.moved(send) if self.history else None)
 
     def part(self, at: slice) -> "Step":
         """Return some of the new samples, and as many of the history."""

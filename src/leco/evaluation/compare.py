@@ -137,6 +137,11 @@ class Pairs:
             if len(places):
                 self.times[tuple(places.tolist()), tuple(both.flat[places].tolist())] += 1
 
+    def update(self, others: "Pairs") -> None:
+        """Add the samples that others have counted."""
+        self.times.update(others.times)
+        self.shape = others.shape or self.shape
+
     def interval(self, chosen: Sequence[Sequence[int]]) -> tuple[float, float]:
         """Return the 95 % bootstrap interval of the first model's score minus the second's, each over some classes."""
         if not self.times:

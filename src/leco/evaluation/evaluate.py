@@ -1,5 +1,6 @@
 """The evaluator: predictions of networks, and their scores at the newest version and every older one."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from leco.data.periods import Part
 from leco.data.rng import Draws
 from leco.data.samples import Samples
 from leco.dataset.periods import Periods
+from leco.devices import in_turn, over_all
 from leco.errors import DivergedError, LecoError
 from leco.evaluation.calibration import Record, likeliest, record, spread
 from leco.evaluation.compare import Pairs
@@ -91,6 +93,16 @@ class Judged:
             if matrix.any()
         }
 
+    def of_all(self, fabric: Fabric) -> "Judged":
+        """Add up what all processes have counted."""
+        tallies = tuple(tally.of_all(fabric) for tally in self.tallies)
+        better = {name: over_all(counts.to(fabric.device)).cpu() for name, counts in self.better.items()}
+        pairs = {name: Pairs() for name in self.pairs}
+        for found in in_turn(fabric, [self.pairs]):
+            for name, whole in pairs.items():
+                whole.update(found[name])
+        return Judged(tallies, better, pairs)
+
 
 class Tally:
     """Confusion matrices of one model by version, and whether all its predictions were finite."""
@@ -110,6 +122,15 @@ class Tally:
         """Count predictions and labels of a version, both on the device."""
         found = pairs_counted(predicted, true, self._sizes[version])
         self._matrices[version] = found if version not in self._matrices else self._matrices[version].add_(found)
+
+    def of_all(self, fabric: Fabric) -> "Tally":
+        """Add up the counts of all processes, which may have no label of a version."""
+        whole, device = copy.copy(self), fabric.device
+        empty = {name: torch.zeros(size, size + 1).long() for name, size in self._sizes.items()}
+        whole._matrices = {name: over_all(counts.to(device)) for name, counts in (empty | self._matrices).items()}
+        finite = torch.tensor(True) if self._finite is None else self._finite
+        whole._finite = over_all((~finite).long().to(device)) == 0
+        return whole
 
     def read(self) -> dict[str, Tensor]:
         """Return the matrices on the CPU, all in one copy; refuse predictions that were not finite."""
@@ -135,11 +156,13 @@ def judge(
     batch_size: int,
     metric: str = "macc",
     workers: int = 0,
+    fabric: Fabric | None = None,
 ) -> Iterator[Judged]:
     """Score one or two models on samples; yield the result so far after every batch.
 
-    A sample counts at every version that it has a label of, or for which one follows from a label of a newer one. Older
-    versions are predicted by adding up the probabilities of the classes that came from one class.
+    Each process of a `fabric` takes its share of the samples; the last result is that of all. A sample counts at every
+    version that it has a label of, or for which one follows from a label of a newer one. Older versions are predicted
+    by adding up the probabilities of the classes that came from one class.
     """
     histories = [model.ontology for model in models]
     names = [{version.name for version in history.versions} for history in histories]
@@ -147,6 +170,8 @@ def judge(
     shared = [v.name for v in ontology.versions if len(models) > 1 and all(v.name in known for known in names)]
     better = {name: torch.zeros(len(ontology[name]) + 1, 2).long() for name in shared}
     pairs = {name: Pairs() for name in shared}
+    if fabric is not None:  # in their order, on which bootstrap intervals depend
+        indices = indices.tensor_split(fabric.world_size)[fabric.global_rank]
     parts = indices.split(batch_size) if len(indices) else ()  # type: ignore[no-untyped-call]
     given = [model.samples.each(partial(read_part, model.samples, ontology), parts, workers) for model in models]
     for ids, *read in zip(parts, *given, strict=True):
@@ -169,6 +194,8 @@ def judge(
         yield Judged(tallies, better, pairs)
     if not len(indices):
         yield Judged(tallies, better, pairs)
+    if fabric is not None and fabric.world_size > 1:
+        yield Judged(tallies, better, pairs).of_all(fabric)
 
 
 def read_part(samples: Samples, ontology: Ontology, ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -269,25 +296,24 @@ class Judge:
     def _scores(self, network: nn.Module, samples: Samples, indices: Tensor) -> dict[str, Scores] | None:
         if not len(indices):
             return None
-        periods, fabric = self.periods, self.fabric
+        periods = self.periods
         ontology = periods.until(self.period)
-        share = indices[fabric.global_rank :: fabric.world_size]
         was_training = network.training
         network.eval()
         candidate = Candidate(ontology, samples, lambda inputs, ids: self.predict(network, inputs, ids, samples))
         batch_size = periods.modality.evaluation_batch(samples, periods.shape)
-        *_, judged = judge([candidate], share, ontology, batch_size=batch_size, workers=self.workers)
+        *_, judged = judge(
+            [candidate], indices, ontology, batch_size=batch_size, workers=self.workers, fabric=self.fabric
+        )
         network.train(was_training)
         found = {}
         try:
             counted = judged.matrices(0)
         except NotFiniteError as error:
             raise DivergedError(f"{error}; try a smaller learning rate") from None
-        for name, mine in counted.items():
-            whole = fabric.all_reduce(mine, reduce_op="sum")
-            assert isinstance(whole, Tensor)
+        for name, matrix in counted.items():
             evaluated = periods.evaluated if name == periods.ontology.newest.name else ()
-            found[name] = scores(whole, ontology[name].handles).of(evaluated)
+            found[name] = scores(matrix, ontology[name].handles).of(evaluated)
         return found
 
 

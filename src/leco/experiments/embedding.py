@@ -35,7 +35,7 @@ from leco.io import write_text
 from leco.modalities import Normalise
 from leco.models.folding import folded
 from leco.models.network import digest_tensors
-from leco.placement import send
+from leco.placement import sent_ahead
 from leco.progress import Tick
 from leco.text import duration
 
@@ -210,6 +210,7 @@ class _Work:
         embedder = self.embedder.on(fabric.device)
         blocks = missing[fabric.global_rank :: fabric.world_size].split(batch)  # type: ignore[no-untyped-call]
         read = _read_ahead(self.samples.inputs, [self.indices[places] for places in blocks], machine.workers)
+        sent = sent_ahead(read, fabric.device, lambda inputs, send: send(inputs))
         share = -(-len(missing) // fabric.world_size)  # of the first process, the largest
         with writer, closing(read):
             for number in range(-(-share // batch)):
@@ -219,7 +220,7 @@ class _Work:
                 if number == 0 and fabric.is_global_zero:
                     tick(0, len(missing))
                 if number < len(blocks):
-                    inputs = send(next(read), fabric.device)
+                    inputs = next(sent)
                     if number == 0:
                         embedder = embedder.faster(inputs, self.indices[blocks[0]])
                     features = self._embed(embedder, inputs, blocks[number])

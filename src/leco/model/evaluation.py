@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from leco.data.inputs import at_once
@@ -50,8 +51,8 @@ class Evaluation:
         return f"Evaluation({self.metric}; {found})"
 
 
-def evaluated(models: Sequence["Model"], data: Dataset, split: str) -> Evaluation:
-    """Score one model, or compare two, on the samples of a split."""
+def evaluated(models: Sequence["Model"], data: Dataset, split: str, fabric: Fabric) -> Evaluation:
+    """Score one model, or compare two, on the samples of a split, of which each process takes its share."""
     modality = data.modality
     candidates, chosen = [], torch.empty(0, dtype=torch.int64)
     for model in models:
@@ -59,11 +60,11 @@ def evaluated(models: Sequence["Model"], data: Dataset, split: str) -> Evaluatio
         candidates.append(_candidate(model, samples))
     size = 1 if modality.has_masks else min(at_once(model.description.shape, 64) for model in models)
     judged: Judged | None = None
-    with progress_bar("evaluating") as tick:
-        found = judge(candidates, chosen, data.ontology, batch_size=size, metric=modality.metric)
+    with progress_bar("evaluating", shown=fabric.is_global_zero) as tick:
+        found = judge(candidates, chosen, data.ontology, batch_size=size, metric=modality.metric, fabric=fabric)
         for number, so_far in enumerate(found, start=1):
             judged = so_far
-            tick(number * size, len(chosen))
+            tick(number * size * fabric.world_size, len(chosen))
     assert judged is not None
     tables = []
     for number, model in enumerate(models):

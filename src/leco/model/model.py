@@ -234,7 +234,7 @@ class Model:
 
         `data` is a dataset, or the path of a manifest, whose paths are relative to `root` or else to its folder, and
         whose labels may be of newer versions than the models' if an `ontology` is given. `split` is `train`, `val`,
-        `test` or `all`.
+        `test` or `all`. The processes of `torchrun` share the samples, so all of them must call this.
         """
         if split not in EVALUATED:
             raise LecoError(f"split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
@@ -254,7 +254,7 @@ class Model:
             raise LecoError(
                 f"{data.name}: is for {data.modality.name}, but {self.place} is a model for {self.description.task}"
             )
-        return evaluated(models, data, split)
+        return evaluated(models, data, split, make_fabric(self._device))
 
     def upgrade(self, ontology: Ontology | str | Path) -> "Model":
         """Return a model for the newest version of an ontology that continues this model's own.

@@ -22,6 +22,7 @@ from leco.methods.terms import Combined, Term, all_losses, combine, forward_once
 from leco.models.layers import norms, trained_parameters
 from leco.models.network import AnyNetwork
 from leco.ontology.evidence import Evidence
+from leco.placement import send, sent_ahead
 from leco.records import Notes, Saved, Spent
 from leco.settings import Settings, Strategy
 from leco.training.averaging import Average
@@ -121,10 +122,7 @@ class Training:
         priors = {part: prior.to(fabric.device) for part, prior in frequencies.items()}
         pace = Pace()
         started = time.perf_counter()
-        for on_cpu in loader(job.steps, self.step, job.workers):
-            for term in job.terms:
-                term.check(on_cpu, job.steps.evidence)
-            batch = on_cpu.to(fabric.device)
+        for batch in sent_ahead(self._read_steps(), fabric.device, Step.moved):
             rate = job.settings.learning_rate * rate_factor(settings, self.step, total)
             frozen = self._enter_step(rate)
             before, found = str(self.thrift), None  # type: str, Combined | None
@@ -161,6 +159,13 @@ class Training:
             self.seconds += time.perf_counter() - started
             yield report
             started = time.perf_counter()
+
+    def _read_steps(self) -> Iterator[Step]:
+        """Read the remaining steps, and check their labels while they are on the CPU."""
+        for batch in loader(self.job.steps, self.step, self.job.workers):
+            for term in self.job.terms:
+                term.check(batch, self.job.steps.evidence)
+            yield batch
 
     def _check_memory(self, error: RuntimeError) -> None:
         """Raise an error again unless memory ran out, and it can be saved."""
@@ -365,9 +370,8 @@ def as_evaluated(job: Job, pool: Pool) -> Iterator[tuple[Tensor, Tensor]]:
     together = evaluated_together(steps.samples.inputs.read(pool.indices[:1]).shape[1:])
     parts = torch.arange(len(pool.indices)).split(together)  # type: ignore[no-untyped-call]
     for batch in steps.samples.each(partial(steps.read, pool), parts):
-        evidence = steps.evidence.gather(batch.rows).to(device)
-        batch = batch.to(device)
-        yield job.normalise(job.views.evaluate(batch.inputs, Draws(job.seed, 0, batch.ids, device))), evidence
+        seen = job.views.evaluate(send(batch.inputs, device), Draws(job.seed, 0, batch.ids, device))
+        yield job.normalise(seen), send(steps.evidence.gather(batch.rows), device)
 
 
 def check_losses(losses: Mapping[str, float], step: int, rate: float) -> None:

@@ -40,6 +40,16 @@ def test_an_epoch_holds_every_number_once_whatever_the_batch_size():
     assert not any(torch.equal(order.stretch(0, 13), other.stretch(0, 13)) for other in others)
 
 
+def test_a_long_permutation_is_made_once_an_epoch_also_beside_a_pool_of_a_few_samples(monkeypatch):
+    lengths = []
+    monkeypatch.setattr(torch, "randperm", lambda n, generator: lengths.append(n) or torch.arange(n))
+    long, short = (Order(count, seed=-1, name="once") for count in (10_000, 3))
+    for step in range(20):
+        long.stretch(64 * step, 64)
+        short.stretch(64 * step, 64)  # of 22 epochs
+    assert lengths.count(10_000) == 1
+
+
 def test_new_and_history_are_drawn_in_equal_numbers_from_all_periods():
     seen = Counter()
     for step in loader(make_steps()):

@@ -4,11 +4,13 @@ import csv
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.commands import leco_processes
 from tests.trainings import model_of, train_file
 from typer.testing import CliRunner, Result
 
@@ -18,7 +20,7 @@ from leco.data.benchmarks import digits
 from leco.data.samples import Files, InMemory, Samples
 from leco.evaluation import NAMELESS, confusion, known_labels, scores
 from leco.evaluation.compare import Difference, Pairs, compare
-from leco.evaluation.evaluate import Candidate, Judged, hits, judge, tally, wins
+from leco.evaluation.evaluate import Candidate, Judged, NotFiniteError, Tally, hits, judge, tally, wins
 
 
 def evaluate(*arguments: object) -> Result:
@@ -141,6 +143,32 @@ def test_a_model_does_not_differ_from_itself(new, segmenter, fine_labels):
         for part in mine.values():
             assert part["against"]["verdict"] == "no difference shown"
             assert all(row["gain"] == 0 and row["p"] == 1 for row in part["differences"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_processes_share_the_samples_and_one_prints_what_one_alone_would(number, new, old, segmenter, fine_labels):
+    """Of the six images of the segmenter, some of four processes have one, whose label is of v1 alone."""
+    masks = segmenter[0].folder
+    for arguments in ((new.folder, fine_labels, "--against", old.folder), (masks, masks.parent / "labels.csv")):
+        result = leco_processes(number, "evaluate", *arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == evaluate(*arguments, "--json").stdout
+
+
+def test_if_predictions_of_one_process_are_not_finite_all_refuse_them(street, monkeypatch):
+    size, sent = len(street.newest), []
+    fabric = SimpleNamespace(device=torch.device("cpu"), world_size=2)
+    broken, fine = Tally(street), Tally(street)
+    broken.check(torch.full((1, size), torch.nan))
+    fine.check(torch.zeros(1, size))
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: sent.append(values.clone()))
+    broken.of_all(fabric)
+    others = iter(sent)
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(next(others)))
+    with pytest.raises(NotFiniteError, match="predictions at v3 are NaN or infinite"):
+        fine.of_all(fabric).read()
+    assert fine.read().keys() == {version.name for version in street.versions}
 
 
 def naive_p(won: int, lost: int) -> float:

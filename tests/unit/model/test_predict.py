@@ -5,8 +5,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from pyarrow import parquet
-from tests.commands import leco
+from tests.commands import leco, leco_processes
 from tests.trainings import model_of
 from typer.testing import CliRunner, Result
 
@@ -229,13 +227,6 @@ def test_paths_of_a_manifest_may_be_relative_to_another_folder(new, vectors, pic
     assert [row["input"] for row in found] == ["digits.npy#2"]
 
 
-def in_processes(number: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={number}"]
-    predicting = ["-m", "leco", "predict", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command, *predicting], capture_output=True, text=True, timeout=300, env=environment)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 4])
 def test_processes_take_batches_in_turn_and_one_writes_what_one_alone_would(number, new, vectors, pictures, tmp_path):
@@ -244,12 +235,12 @@ def test_processes_take_batches_in_turn_and_one_writes_what_one_alone_would(numb
     alone, shared = tmp_path / "alone.csv", tmp_path / "shared.csv"
     arguments = (new.folder, pictures / "images", tmp_path / "broken.png", "--batch-size", 50, "--top", 2, "-o")
     assert predict(*arguments, alone).exit_code == 1
-    result = in_processes(number, *arguments, shared)
+    result = leco_processes(number, "predict", *arguments, shared)
     assert shared.read_bytes() == alone.read_bytes()
     assert result.stderr.count("broken.png: ") == 1
     assert "1 of 598 inputs could not be read" in result.stderr
     values = vectors[0].folder.parent / "digits.npy"
-    result = in_processes(number, vectors[0].folder, values)
+    result = leco_processes(number, "predict", vectors[0].folder, values)
     assert result.returncode == 0, result.stderr
     assert result.stdout == predict(vectors[0].folder, values).stdout
 
@@ -270,7 +261,7 @@ def test_processes_take_images_in_turn_to_write_masks(segmenter, tmp_path):
     for number in range(5):
         (source / f"{number}.png").write_bytes((bundle.folder.parent / "1.png").read_bytes())
     assert predict(bundle.folder, source, "-o", tmp_path / "alone").exit_code == 0
-    result = in_processes(2, bundle.folder, source, "-o", tmp_path / "shared")
+    result = leco_processes(2, "predict", bundle.folder, source, "-o", tmp_path / "shared")
     assert result.returncode == 0, result.stderr
     masks = {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "shared").iterdir()} == masks
