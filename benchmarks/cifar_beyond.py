@@ -28,13 +28,13 @@ PAPER = "trained, `lpl+st-hard/cond` (the paper's)"
 ROOTS = {"training.network.backbone": "tf_efficientnet_lite0+roots", "training.batches.steps": "1"}
 INTRODUCTION = """\
 How much of the gap between new labels alone (`ce`) and new labels of all samples (all-fine) do old labels close? All
-rows are of the same features: those of a small network that was trained on ImageNet, which the paper lacks, of images
+rows use the same features: those of a small network that was trained on ImageNet, unlike the paper's, for images
 enlarged to 128 pixels. The first row trains a hidden layer and a head as the paper does, with its best combination; the
-others fit a head to square roots of the features (`training.finish.head`), with old labels as evidence. Mean
-per-class accuracy on test in %, ± standard deviation over seeds. *Closes* is the share of the gap that the row has
-itself; *gain*, the difference to the paper's combination, paired by seed, ± standard error.
+others fit a head to square roots of the features (`training.finish.head`), with old labels as evidence. Mean per-class
+accuracy on the test set in %, ± standard deviation over seeds. *Closes* is the share of the row's own gap that old
+labels close; *gain* is the difference to the paper's combination, paired by seed, ± standard error.
 
-What was tried, on validation of seeds that are not among these: [log](../log.md)."""
+The [log](../log.md) has what was tried, on the validation samples of other seeds."""
 
 
 def main() -> None:

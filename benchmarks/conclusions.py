@@ -45,31 +45,31 @@ UNFROZEN = {
 }
 INTRODUCTION = """\
 **The pretraining is not the paper's.** The paper trains networks on CIFAR-100 from random weights, and on iNaturalist
-from ImageNet's. Here the features are those of a small network that was trained on ImageNet, which shows many of
-CIFAR's classes and of CUB's birds, and that stays as it is; what is trained on top of them is a hidden layer of 512
-units and heads (CIFAR-100), or heads alone (CUB). So accuracies do not compare with the paper's, which stand beside
-ours; differences between methods do.
+from ImageNet's. Here the features are those of a small, frozen network that was trained on ImageNet, which shows many
+of CIFAR's classes and of CUB's birds; what is trained on top of them is a hidden layer of 512 units and heads
+(CIFAR-100), or heads alone (CUB). So accuracies are not comparable with the paper's, which are shown beside ours;
+differences between methods are.
 
 With a hidden layer, FreezePrev (`freeze`) keeps that of the previous period, FinetunePrev (`finetune`) starts from it,
-and TrainScratch (`scratch`) from a random one, all on the same features. With heads alone, the three are one.
+and TrainScratch (`scratch`) from a random one, all on the same features. With heads alone, all three are the same.
 
-Settings were chosen on validation of a seed that is not among these ([log](../log.md)), test images were read once, at
-the end of each training, and conclusions are tested together
+Settings were chosen on the validation samples of a seed that is not among these ([log](../log.md)), test images were
+read once, at the end of each training, and conclusions are tested together
 ([decision 21](../../explanation/decisions/0021-tests-of-conclusions.md))."""
 LAST_BLOCKS = """\
 **The pretraining is not the paper's, and the training is short.** A small network that was trained on ImageNet is
-fine-tuned on CIFAR-100, enlarged to 96 pixels, for 100 steps. The first nine tenths of its layers are kept as they are,
-so what they return for each image is computed once, and views are noise and dropout on that. TrainScratch (`scratch`)
+fine-tuned on CIFAR-100, enlarged to 96 pixels, for 100 steps. The first nine tenths of its layers are frozen, so their
+output for each image is computed once, and views are noise and dropout on that. TrainScratch (`scratch`)
 starts from the pretrained weights, as it does in the paper's experiments on iNaturalist; FinetunePrev (`finetune`)
-starts from the network of the period before, and FreezePrev (`freeze`) trains heads on it. So accuracies do not compare
-with the paper's, which stand beside ours; differences between strategies do.
+starts from the network of the period before, and FreezePrev (`freeze`) trains heads on it. So accuracies are not
+comparable with the paper's, which are shown beside ours; differences between strategies are.
 
-Settings were chosen on validation of a seed that is not among these ([log](../log.md)), test images were read once, at
-the end of each training, and conclusions are tested together
+Settings were chosen on the validation samples of a seed that is not among these ([log](../log.md)), test images were
+read once, at the end of each training, and conclusions are tested together
 ([decision 21](../../explanation/decisions/0021-tests-of-conclusions.md))."""
 FOUR_PERIODS = """\
 The levels are described [with the benchmarks](../../reference/benchmarks.md#benchmarks). The paper has four periods on
-iNaturalist alone (iNat-4TP); its tables are at the end of the page."""
+iNaturalist only (iNat-4TP); its tables are at the end of the page."""
 
 
 def main() -> None:

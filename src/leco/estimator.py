@@ -112,7 +112,7 @@ class LecoClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scaled, normalise = _scaled(features, scaler)
         if not scaled.float().isfinite().all():
             raise LecoError(
-                f"features of up to {np.abs(features).max():g} are too large to be standardised; divide them first"
+                f"features of up to {np.abs(features).max():g} are too large to be standardised; scale them down"
             )
         split = np.full(len(features), "train")
         data = ArrayDataset(scaled.float(), labels, split, normalise=normalise)

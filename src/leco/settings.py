@@ -39,15 +39,15 @@ class NetworkSettings(Part):
     """Momentum of BatchNorm's statistics. FixMatch's 0.001 needs thousands of steps."""
 
     embed: bool = False
-    """Keep the pretrained backbone as it is, and train heads on its features, which are computed once and stored. Of
-    `NAME+mlp`, the hidden layer is trained, too. With `frozen_layers`, only these are kept, and the layers above are
-    trained on what they return for each image."""
+    """Freeze the pretrained backbone, and train heads on its features, which are computed once and stored. For
+    `NAME+mlp`, the hidden layer is trained, too. With `frozen_layers`, only these layers are frozen, and those above
+    are trained on their output for each image."""
 
     frozen_norm: bool = False
-    """Keep BatchNorm's statistics as they are, for pretrained networks and few labels."""
+    """Freeze BatchNorm's statistics; for pretrained networks and few labels."""
 
     frozen_layers: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the backbone's layers, from the input on, whose weights are kept. Training is up to twice as fast."""
+    """Share of the backbone's layers, from the input on, whose weights are frozen. Training is up to twice as fast."""
 
     lora: Annotated[int, Field(ge=0, le=1_024)] = 0
     """Rank of low-rank adapters (LoRA) that are trained in place of the backbone's weights, for the linear layers that
@@ -55,8 +55,8 @@ class NetworkSettings(Part):
 
     precision: Precision = "32-true"
     """Precision of forward and backward passes. `bf16-mixed` and `16-mixed` compute layers in half precision and losses
-    in float32; `16-mixed` scales gradients, and is for GPUs. `32-tf32` lets GPUs round the factors of products.
-    `auto` is the fastest that the GPU was made for, and `32-true` on CPUs."""
+    in float32; `16-mixed` scales gradients, and is for GPUs. `32-tf32` lets GPUs round the factors of matrix
+    products. `auto` is the fastest that the GPU was designed for, and `32-true` on CPUs."""
 
     recompute: bool = False
     """Keep only the inputs of the backbone's blocks, and compute the rest again for the backward pass (activation
@@ -103,13 +103,14 @@ class OptimiserSettings(Part):
     """Name of a registered optimiser."""
 
     learning_rate: LearningRates = (0.06,)
-    """Initial learning rate. Of several, each period keeps the one that is best on validation."""
+    """Initial learning rate. If there are several, each period keeps the one that is best on validation."""
 
     finetune_learning_rate: LearningRates | None = None
     """Learning rates of periods that start from the previous one, if they differ."""
 
     weight_decay: WeightDecays = 5e-4
-    """Weight decay. Of several, each period keeps the one that is best on validation, along with its learning rate."""
+    """Weight decay. If there are several, each period keeps the one that is best on validation, along with its learning
+    rate."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of `sgd`; the first beta of `adamw`."""
@@ -171,9 +172,9 @@ class BatchSettings(Part):
     """Steps between two evaluations on validation; the best model is kept."""
 
     parts: Annotated[int, Field(ge=1)] = 1
-    """Parts of a batch that go through the network one after the other, which takes as much less memory (gradient
+    """Number of parts of a batch that go through the network one after the other, to save memory (gradient
     accumulation). Gradients are those of the whole batch, but BatchNorm, unless frozen, normalises each part by itself.
-    If memory does not suffice, parts are made smaller anyway."""
+    If memory runs out, more parts are made in any case."""
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -196,7 +197,7 @@ class ViewSettings(Part):
     large as in whole images, since a crop is enlarged."""
 
     cutout: bool = True
-    """Grey out a square of half the side in strong views, as on CIFAR. The released code does not on iNat."""
+    """Grey out a square of half the side in strong views, as on CIFAR. The released code does not do so on iNat."""
 
     whole: bool = False
     """Evaluate the whole middle square of an image of iNat, as the released code does; by default the centre of that
@@ -204,7 +205,7 @@ class ViewSettings(Part):
 
     resize: Annotated[int, Field(ge=0, le=2_048)] = 0
     """Side in pixels that images are scaled to after all other views; 0 leaves them as they are. Pretrained networks
-    see more in small images that are enlarged."""
+    recognise more in small images that are enlarged."""
 
 
 class LossSettings(Part):
@@ -368,7 +369,7 @@ class Settings(Part):
         return self
 
     def used_by(self, method: "Method", strategy: str) -> Self:
-        """Return the settings with those that a stage ignores at their defaults."""
+        """Return the settings with those that a stage ignores reset to their defaults."""
         parts = {name: getattr(self, name).used_by(method, strategy) for name in PARTS}
         return self.model_copy(update=parts)
 

@@ -10,8 +10,8 @@ import leco
 # From the top down: a layer may import those after it, and itself.
 LAYERS = ["cli", "reports", "paper", "planning", "estimator", "experiments", "training", "model", "evaluation"]
 LAYERS += ["dataset", "modalities", "models", "data", "methods", "ontology"]
-GROUND = ["errors", "io", "strict_yaml", "registry", "settings", "parts", "renamed", "nested"]
-GROUND += ["records", "devices", "placement", "progress", "text"]
+BASE = ["errors", "io", "strict_yaml", "registry", "settings", "parts", "renamed", "nested"]
+BASE += ["records", "devices", "placement", "progress", "text"]
 ROOT = Path(leco.__file__).parent
 
 
@@ -27,7 +27,7 @@ def imported_layers(path: Path) -> set[str]:
 
 
 def files(layer: str) -> list[Path]:
-    """The files of a room, which may be one file."""
+    """The files of a package, which may be one file."""
     return sorted((ROOT / layer).rglob("*.py")) or [ROOT / f"{layer}.py"]
 
 
@@ -38,16 +38,16 @@ def test_a_layer_imports_only_what_lies_below_it(layer):
         assert imported_layers(path) <= allowed, path
 
 
-@pytest.mark.parametrize("ground", GROUND)
-def test_the_ground_imports_no_layer(ground):
-    (path,) = files(ground)
-    allowed = {"methods"} if ground in ("settings", "parts") else set()  # a type, which is not imported
+@pytest.mark.parametrize("base", BASE)
+def test_a_base_module_imports_no_layer(base):
+    (path,) = files(base)
+    allowed = {"methods"} if base in ("settings", "parts") else set()  # a type, which is not imported
     assert imported_layers(path) <= allowed
 
 
-def test_every_room_is_a_layer_or_ground():
-    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {path.stem for path in ROOT.glob("*.py")}
-    assert rooms == {*LAYERS, *GROUND, "__init__", "__main__"}
+def test_every_package_is_a_layer_or_a_base_module():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {path.stem for path in ROOT.glob("*.py")}
+    assert packages == {*LAYERS, *BASE, "__init__", "__main__"}
 
 
 def test_files_are_small():

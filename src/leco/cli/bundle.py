@@ -18,7 +18,7 @@ def bundle(
         str, typer.Argument(metavar="RUNS", help="Folder of trained stages, or an address such as s3://bucket/runs.")
     ],
     stage: Annotated[
-        str, typer.Argument(metavar="FINGERPRINT", help="A stage of `leco runs`; a unique prefix is enough.")
+        str, typer.Argument(metavar="FINGERPRINT", help="A stage in `leco runs`; a unique prefix is enough.")
     ],
     output: _Folder,
 ) -> None:
@@ -64,7 +64,7 @@ def upgrade(
 ) -> None:
     """Upgrade a model to a new version, without training.
 
-    It is as good as before at the old versions, and a start for training.
+    It is as good as before at the old versions, and training can start from it.
     """
     from leco.model.bundle import check_target
     from leco.model.model import load
@@ -88,7 +88,7 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
     no_verify: NoVerify = False,
 ) -> None:
-    """Export a model to ONNX, which servers run without leco.
+    """Export a model to ONNX, to serve it without leco.
 
     The file is checked against torch first.
     """

@@ -1,4 +1,4 @@
-"""`leco check`: check an experiment.yaml of own data, list its stages, and estimate their duration."""
+"""`leco check`: check an experiment.yaml with your own data, list its stages, and estimate their duration."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def check(
     ] = None,
     timing: Annotated[bool, typer.Option(help="Run some steps to estimate the duration of a run.")] = True,
     every_file: Annotated[
-        bool, typer.Option("--every-file", help="Decode every image; by default, at most some thousands.")
+        bool, typer.Option("--every-file", help="Decode every image; by default, at most 5,000.")
     ] = False,
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")

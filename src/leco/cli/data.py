@@ -101,7 +101,7 @@ def split(
 def fetch(name: Name, data: Root = Path("data")) -> None:
     """Download and verify the data of a benchmark.
 
-    Only if its owner allows that.
+    This is only possible if its owner permits it.
     """
     from leco.data.benchmarks import recipe
 

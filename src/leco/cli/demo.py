@@ -30,7 +30,7 @@ _CHAPTERS = {
     JOINT: "+ old labels, a head of their own (joint)",
     LPL: "+ old labels as evidence (lpl)",
     BEST: "+ pseudo-labels, conditioned on them",
-    ALL_FINE: "everything labelled anew (all-fine)",
+    ALL_FINE: "everything relabelled (all-fine)",
 }
 
 
@@ -134,7 +134,7 @@ def _print_scores(scores: "Mapping[str, Mapping[Key, Scores]]") -> None:
 
 
 def _draw(cells: "Mapping[Key, Scores]", path: Path) -> None:
-    """Draw a row per chapter: a dot for every seed, the mean, and the standard deviation."""
+    """Draw a row per chapter: a dot for each seed, the mean, and the standard deviation."""
     import matplotlib as mpl
 
     mpl.use("Agg")

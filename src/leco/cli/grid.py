@@ -70,7 +70,7 @@ def grid(
         int | None,
         typer.Option(
             min=1,
-            help="Stages to train in parallel, sharing GPUs or cores; by default one a GPU, or one a core.",
+            help="Stages to train in parallel, sharing GPUs or cores; by default one per GPU, or per core.",
             show_default=False,
         ),
     ] = None,
@@ -84,7 +84,7 @@ def grid(
 
     It can be interrupted at any time; the same command continues.
 
-    `relabel-old` and `all-fine` leave no history to guess labels of, so they are combined with `ce`, `joint` and `lpl`
+    `relabel-old` and `all-fine` leave no history to pseudo-label, so they are combined with `ce`, `joint` and `lpl`
     only; the latter two also learn the older classes that a label implies.
     """
     from leco.experiments.grid import Graph, engine_of, shared_periods

@@ -1,4 +1,4 @@
-"""`leco init`: a new project from own data, or an example."""
+"""`leco init`: a new project from your own data, or an example."""
 
 from collections import Counter
 from pathlib import Path
@@ -58,7 +58,7 @@ def init(
     leco init DIR --from-images photos/v1 photos/v2
 
     Images stay where they are. Origins of classes are guessed from their names, and from images labelled in both
-    versions, where that is safe; `leco check` lists the guesses. What is left for you to fill in is listed.
+    versions, where that is safe; `leco check` lists the guesses. Whatever you still have to fill in is listed.
     """
     from leco.data.importers.importer import Options
     from leco.experiments.init import example, from_data
@@ -134,7 +134,7 @@ def _print_step(step: "GuessedStep") -> None:
     _list("", {name: f"{how} (inferred)" for name, how in step.inferred.items()})
     _list("", {name: f"kept by name, but {how}" for name, how in step.doubtful.items()})
     _list(f"not in {step.old}; add their origins:", {n: suggestion(n, r) for n, r in step.open.items()})
-    _list(f"classes of {step.old} that nothing comes from yet:", dict.fromkeys(step.orphans, ""))
+    _list(f"classes of {step.old} that no new class comes from yet:", dict.fromkeys(step.orphans, ""))
 
 
 def _list(heading: str, lines: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ _Row = dict[str, Any]
 
 def models(
     pattern: Annotated[
-        str | None, typer.Argument(metavar="PATTERN", help="List timm's models of such names instead: 'resnet*'.")
+        str | None, typer.Argument(metavar="PATTERN", help="List timm's models that match instead: 'resnet*'.")
     ] = None,
     speed: Annotated[
         bool, typer.Option(help="Measure the speed of embedding, if the weights are on this machine.")

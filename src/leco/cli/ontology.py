@@ -278,7 +278,7 @@ def migrate(
 ) -> None:
     """Migrate labels to a newer version.
 
-    Labels of kept, renamed and merged classes follow; those of split classes need an annotator.
+    Labels of kept, renamed and merged classes are migrated; those of split classes need an annotator.
     """
     from leco.ontology.ontology import Ontology
 

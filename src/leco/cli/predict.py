@@ -26,7 +26,8 @@ Device = Annotated[
 Verbatim = Annotated[
     bool,
     typer.Option(
-        "--verbatim", help="In CSV, put no ' before text that begins with = + - @, which is a formula to spreadsheets."
+        "--verbatim",
+        help="In CSV, put no ' before text that begins with = + - @, which spreadsheets take for a formula.",
     ),
 ]
 NoVerify = Annotated[
@@ -50,11 +51,11 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="Number of likeliest classes.")] = 1,
     back_off: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Predict as fine a class as this probability allows, in whichever version."),
+        typer.Option(min=0, max=1, help="Predict the finest class, of any version, that is at least this probable."),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--format", help="csv or jsonl; by default, as the output's suffix says.", show_default=False),
+        typer.Option("--format", help="csv or jsonl; by default, that of the output's suffix.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File, or folder for masks; the terminal by default.")
@@ -63,7 +64,7 @@ def predict(
         Path | None, typer.Option(help="Folder that paths are relative to; the manifest's by default.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that are there, even if leco did not write them.")
+        bool, typer.Option("--overwrite", help="Replace existing files, even if leco did not write them.")
     ] = False,
     verbatim: Verbatim = False,
     batch_size: Annotated[int, typer.Option(min=1, max=65_536, help="Images at a time.")] = 64,

@@ -97,7 +97,7 @@ def print_costs(
 ) -> None:
     """Print accuracy against annotation cost.
 
-    Compared are new samples, relabelled ones, mixtures and all, for each size.
+    Compares new samples, relabelled ones, mixtures and all-fine, for each size.
     """
     from leco.reports.analyses import costs, families
 
@@ -209,7 +209,7 @@ def prune(
 ) -> None:
     """Remove stages that were stopped, after asking.
 
-    Stages that a process is training stay.
+    Stages that a process is training are kept.
 
     A stopped stage would continue from its checkpoint. With --keep, complete stages are removed as well, except for
     those that a named experiment needs with its present settings and any method, strategy, annotation and seed.

@@ -22,7 +22,7 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            metavar="TABLE", help="table-2, or another one of `leco paper`, or its name.", show_default=False
+            metavar="TABLE", help="A table of `leco paper`, by number or name, such as table-2.", show_default=False
         ),
     ],
     only: Annotated[
@@ -40,14 +40,14 @@ def reproduce(
     engine: Engine = "local",
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="As in `leco grid`: by default one stage a GPU, or one a core.", show_default=False),
+        typer.Option(min=1, help="As in `leco grid`: by default one stage per GPU, or per core.", show_default=False),
     ] = None,
     workers: Workers = 0,
     data: Data = Path("data"),
     runs: Runs = "runs",
     device: Device = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what is done, and estimate the rest from a few steps.")
+        bool, typer.Option("--dry-run", help="Only print what is done, and estimate the rest from a few steps.")
     ] = False,
 ) -> None:
     """Train every cell of a table of the paper, at its budget.

@@ -27,15 +27,15 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="BENCHMARK|FILE", help="A benchmark of `leco data list`, or an experiment.yaml.", show_default=False
+            metavar="BENCHMARK|FILE", help="A benchmark (`leco data list`) or an experiment.yaml.", show_default=False
         ),
     ],
     method: Annotated[
         str | None,
         typer.Option(
-            help="auto, the default for own data: train without and with old labels, and keep what is best on "
-            "validation. Or a loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its refinement "
-            "(filter or cond), such as ce, lpl or lpl+st-hard/cond, the default for benchmarks.",
+            help="auto, the default for your own data: train with and without old labels, and keep the model that is "
+            "best on validation. Or a loss for coarse labels ({coarse}), plus one for history ({pseudo}) and its "
+            "refinement (filter or cond), such as ce, lpl or lpl+st-hard/cond, the default for benchmarks.",
             show_default=False,
         ),
     ] = None,
@@ -82,7 +82,7 @@ def run(
     bundle: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the last period's model; by default one in the folder of runs.", show_default=False
+            help="Folder for the last period's model; by default, below the folder of runs.", show_default=False
         ),
     ] = None,
     data: Annotated[Path, typer.Option("--data", help="Folder with the datasets.")] = Path("data"),
@@ -90,7 +90,7 @@ def run(
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps or another that torch knows.")
     ] = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead; 0: threads.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read files ahead; 0 uses threads.")] = 0,
     log: Annotated[list[str] | None, typer.Option(help="A logger besides the store's own metrics: {loggers}.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be trained.")] = False,
 ) -> None:

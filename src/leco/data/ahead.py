@@ -69,7 +69,7 @@ def read_in_processes(
 
 @dataclass(frozen=True, eq=False)
 class _Calls(Dataset[Any]):
-    """What `read` returns for each item."""
+    """Calls of `read`, one for each item."""
 
     read: Callable[[Any], Any]
     items: Sequence[Any]

@@ -133,7 +133,7 @@ class ArrayDataset(Dataset):
     def defaults(
         self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
     ) -> dict[str, Any]:
-        """The modality's settings for own data."""
+        """The modality's settings for your own data."""
         return self.modality.defaults(0, backbone)
 
     def check(self) -> "Checked":

@@ -41,8 +41,8 @@ Counts = dict[str, dict[str, int]]  # labels by version and split
 class Dataset(ABC):
     """Samples labelled in several versions of an ontology.
 
-    Files are read on demand. Create one with `from_manifest`, `from_folders`, `from_arrays` or `from_table`, or load
-    one of the paper's with `leco.benchmark`.
+    Files are read on demand. Create a dataset with `from_manifest`, `from_folders`, `from_arrays` or `from_table`, or
+    load a benchmark with `leco.benchmark`.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Dataset(ABC):
         """Use feature vectors (n, d), a label for each, and the version of each label.
 
         Labels are names, ids or indices of classes; None, NaN or "" where one is missing. `versions` is one per label,
-        one for all, or by default the newest. `split` is train, val or test for each sample.
+        one for all, or the newest by default. `split` is train, val or test for each sample.
         """
         from leco.dataset.arrays import ArrayDataset
 
@@ -146,7 +146,7 @@ class Dataset(ABC):
         """Number of labelled samples by version and split."""
 
     def unlabelled(self, history: bool = True) -> list[str]:
-        """Return a warning about newest classes without any label, nor, if `history` counts, an older one."""
+        """Return a warning about newest classes without a label; if `history` counts, without an older one either."""
         return []
 
     @abstractmethod
@@ -295,7 +295,7 @@ class ManifestDataset(Dataset):
     def defaults(
         self, budget: str = "paper", backbone: str | None = None, weights: str | None = None
     ) -> dict[str, Any]:
-        """The modality's defaults for own data."""
+        """Default settings of the modality for your own data."""
         samples = 0
         with suppress(LecoError):  # reported when the data are read
             samples = sum(splits["train"] for splits in self.counts().values())
@@ -319,7 +319,7 @@ class ManifestDataset(Dataset):
         return unlabelled(manifest, self.ontology, history, masks)
 
     def check(self) -> "Checked":
-        """All problems, warnings and notes of the manifest, its files and its labels."""
+        """Return all problems, warnings and notes about the manifest, its files and its labels."""
         from leco.dataset.check import check_dataset
 
         return check_dataset(self)

@@ -83,7 +83,7 @@ class FixedAssignment:
     test: Sequence[Tensor]
 
     def annotated(self, period: int, annotation: Annotation) -> Annotated:
-        """Labels of the period; the only strategy for own data is `label-new`."""
+        """Labels of the period; the only strategy for your own data is `label-new`."""
         return self.periods[period]
 
     def tested(self, period: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checks of an experiment on own data before training: all problems at once."""
+"""Checks of an experiment on your own data before training: all problems at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,7 @@ def _own_data(source: Path) -> tuple[dict[str, Any], Path | None]:
     values = File.read(source).values
     own = values.get("data")
     if "benchmark" in values or not isinstance(own, dict):
-        raise LecoError(f"{source}: has no own data to check; add `data` with `manifest` and `ontology`")
+        raise LecoError(f"{source}: has no data of your own to check; add `data` with `manifest` and `ontology`")
     return own, values["start"] if isinstance(values.get("start"), Path) else None
 
 
@@ -94,7 +94,7 @@ def _check_start(found: CheckedExperiment, folder: Path | None) -> None:
 
 
 def _modality(wanted: Experiment) -> Modality:
-    """Return the modality of own data, or images if the manifest cannot be read."""
+    """Return the modality of your own data, or images if the manifest cannot be read."""
     try:
         return wanted.dataset(Path()).modality
     except LecoError:

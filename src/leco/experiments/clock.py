@@ -72,5 +72,5 @@ def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) ->
     steps = int((left - scoring) / per_step)
     if steps < _FEWEST_STEPS and not heads:
         least = _FEWEST_STEPS * per_step + scoring
-        raise LecoError(f"time: {seconds:.0f} s are too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")
+        raise LecoError(f"time: {seconds:.0f} s is too short: {_FEWEST_STEPS} steps take {least:.0f} s; allow more")
     return 0 if steps < _FEWEST_STEPS else min(steps, _MOST_STEPS)

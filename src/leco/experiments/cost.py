@@ -1,4 +1,4 @@
-"""What the missing stages of a grid will cost: time, disk and memory, from a few measured steps."""
+"""Estimate the cost of the missing stages of a grid: time, disk and memory, from a few measured steps."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +105,7 @@ class _Same(dict[str, Pace]):
 
 
 def forward_passes(stage: Stage) -> frozenset[object]:
-    """What decides on the time of a step: the forward passes of a method, and whether the backbone is trained."""
+    """Return what determines the time of a step: the passes of a method, and whether the backbone is trained."""
     settings = stage.training
     summands = terms(stage.method, settings.pseudo_labels, settings.history, settings.loss)
     return frozenset((*(request for term in summands for request in term.needs), stage.strategy == "freeze"))

@@ -30,14 +30,14 @@ from leco.training.finish import HEADS
 from leco.training.optimisers import OPTIMISERS, SCHEDULES
 
 _LARGEST_FILE = 1_000_000
-_PATHS = ("manifest", "ontology", "root")  # of own data
+_PATHS = ("manifest", "ontology", "root")  # of your own data
 REGISTERED: dict[str, Registry[Any]] = {
     "optimiser.name": OPTIMISERS,
     "optimiser.schedule": SCHEDULES,
     "finish.head": HEADS,
 }
 DEFAULT_METHOD = "lpl+st-hard/cond"  # for benchmarks, and for networks with random weights
-AUTO = "auto"  # the default for own data: several are tried, and validation chooses
+AUTO = "auto"  # the default for your own data: several are tried, and validation chooses
 AUTO_METHOD = "lpl"  # that it tries on pretrained networks; pseudo-labels gain nothing there (docs/lab-book/log.md)
 
 
@@ -142,13 +142,13 @@ class Experiment(Procedure):
         if (self.benchmark is None) == (self.data is None):
             raise ValueError("set either `benchmark`, or `data` with `manifest` and `ontology`")
         if self.data is not None and self.size is not None:
-            raise ValueError("`size` is for benchmarks; own data are used as they are")
+            raise ValueError("`size` is for benchmarks; your own data are used as they are")
         if self.data is not None and "transition" in self.model_fields_set:
-            raise ValueError("`transition` is for benchmarks; own data have that of their ontology")
+            raise ValueError("`transition` is for benchmarks; your own data use that of their ontology")
         if self.data is not None and "budget" in self.model_fields_set:
-            raise ValueError("`budget` is for benchmarks; own data are trained as `training` says, or by its defaults")
+            raise ValueError("`budget` is for benchmarks; for your own data, set `training`, or use its defaults")
         if self.data is not None and self.annotation != "label-new":
-            raise ValueError(f"own data keep the labels they have; `annotation: {self.annotation}` is for benchmarks")
+            raise ValueError(f"`annotation: {self.annotation}` is for benchmarks; your own data keep their labels")
         if self.start is not None and self.strategy in ("scratch", "random"):
             raise ValueError(f"`start` names a model to start from, but `strategy: {self.strategy}` starts from none")
         return self

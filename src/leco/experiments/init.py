@@ -1,4 +1,4 @@
-"""New projects: a folder with ontology, manifest and experiment, for own data or as an example."""
+"""New projects: a folder with ontology, manifest and experiment, for your own data or as an example."""
 
 import shutil
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What a stage writes while it is trained: metrics and checkpoints."""
+"""Files that a stage writes while it is trained: metrics and checkpoints."""
 
 import math
 import os

@@ -74,20 +74,20 @@ def train(
 ) -> Model:
     """Train over all periods of a dataset, and return the model for its newest version.
 
-    `auto` trains several models, without and with old labels, of which validation chooses one. A method is one of the
-    paper's 39, such as `ce` or `lpl`, or has a registered term.
+    With the method `auto`, several models are trained, with and without old labels, and validation chooses one. Other
+    methods are the paper's 39, such as `ce` or `lpl`, and those with a registered term.
 
     Every stage is stored in the folder `store`: an interrupted call continues from its last checkpoint, and a repeated
     one only looks up its result. Ctrl-C saves a checkpoint first.
 
     Args:
         data: The samples and their ontology.
-        method: `auto`, the default for own data, or a method; `lpl+st-hard/cond` is the default for benchmarks.
+        method: `auto`, the default for your own data, or another; `lpl+st-hard/cond` is the default for benchmarks.
         strategy: How a period uses the previous network: `finetune`, `freeze`, `scratch`, `random` or `lp-ft`.
         head_start: Initialise each class with the weights of its parents.
         annotation: `label-new`, or, for benchmarks, another annotation strategy, such as `relabel-old` or `all-fine`.
         seed: Seed of all randomness.
-        time: For `auto`: a duration of the whole training, such as `30m`, for which the number of steps is chosen.
+        time: For `auto`: duration of the whole training, such as `30m`; it determines the number of steps.
         budget: `paper`, `small` for two CPU cores, or `features` on a frozen backbone; for benchmarks.
         start: A model of an older version, or its folder; the first newer period starts from it.
         network: Settings of the network; like all other parts, a mapping of the settings that differ from the default.
@@ -131,9 +131,9 @@ def train(
     if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:
-        raise LecoError(f"budget: {budget!r} is for benchmarks; set `batches` and `network` for own data")
+        raise LecoError(f"budget: {budget!r} is for benchmarks; set `batches` and `network` for your own data")
     if annotation != "label-new" and not data.is_benchmark:
-        raise LecoError(f"annotation: {annotation!r} is for benchmarks; own data keep the labels they have")
+        raise LecoError(f"annotation: {annotation!r} is for benchmarks; your own data keep their labels")
     values = {
         **{
             "method": method or default_method(data.is_benchmark),
@@ -163,7 +163,7 @@ def train(
 
 
 def _as_mapping(name: str, part: object) -> dict[str, Any]:
-    """A part of the settings, which may be typed, as a mapping of those that were set."""
+    """Return a part of the settings, typed or not, as a mapping of those that were set."""
     if isinstance(part, PARTS[name]):
         return part.model_dump(exclude_unset=True)
     if not isinstance(part, Mapping):
@@ -254,7 +254,7 @@ class Run:
     def final(self) -> tuple[Stage, Periods]:
         """The stage that becomes the model, and its periods; all stages of the plan must be complete.
 
-        Of `auto`, it is the chosen trial, trained again on all labels unless that diverged.
+        For `auto`, it is the chosen trial, trained again on all labels unless that diverged.
         """
         last, periods = self._last
         if self.plan.trials and self._diverged(last):

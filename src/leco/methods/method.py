@@ -40,7 +40,7 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """Parse the text that `str` gives."""
+        """Return the method with this name, as given by `str`."""
         known = {str(method): method for method in _combinations(tuple(_COARSE), tuple(_PSEUDO))}
         if text not in known:
             raise LecoError(f"{text!r} is not a method{nearest(text, known)}")

@@ -93,7 +93,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of the loss."""
+    """One term of the loss."""
 
     name: str
     needs: tuple[Request, ...]

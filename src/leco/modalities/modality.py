@@ -57,7 +57,7 @@ class Modality(ABC):
 
     @abstractmethod
     def views(self, samples: Samples, train: Tensor) -> ViewSet:
-        """Weak, strong and evaluation views of own data; statistics are measured on the samples `train`."""
+        """Weak, strong and evaluation views of your own data; statistics are measured on the samples `train`."""
 
     @abstractmethod
     def normaliser(self, samples: Samples, train: Tensor, network: NetworkSettings) -> Normalise:
@@ -72,14 +72,14 @@ class Modality(ABC):
         """Return the normaliser of a bundle, from its statistics."""
 
     def default_side(self) -> int:
-        """Side that own images are scaled to unless one is given."""
+        """Side that your own images are scaled to unless one is given."""
         return 64
 
     @abstractmethod
     def defaults(
         self, image_size: int, backbone: str | None = None, samples: int = 0, weights: str | None = None
     ) -> dict[str, Any]:
-        """Default settings for own data with so many `samples`, nested as in `experiment.yaml`.
+        """Default settings for your own data with so many `samples`, nested as in `experiment.yaml`.
 
         They suit the `backbone` and the `weights` that were named, if any.
         """

@@ -155,7 +155,7 @@ def _check_apart(arguments: Sequence[str], root: Path | None, folder: Path, over
             if target.exists():
                 there[_identity(target)] = target
     if not apart:
-        raise LecoError(f"{folder}: the images are there, and masks could replace them; choose another folder")
+        raise LecoError(f"{folder}: contains the images, and masks could replace them; choose another folder")
     others = [target for target in there.values() if not (overwrite or target.is_symlink() or is_predicted(target))]
     for image in _given(arguments, root) if there else ():
         if taken := there.get(_identity(image.path)):

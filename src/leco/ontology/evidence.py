@@ -115,7 +115,7 @@ class Evidence:
         return ids
 
     def known_ids(self, indices: Tensor, version: str) -> Tensor:
-        """Return the row ids of label indices that were checked before, by `ids`; a GPU need not be waited for."""
+        """Return the row ids of label indices that `ids` has checked before, without waiting for a GPU."""
         return self._row_ids[version][indices.long()]  # -1 is the last of them
 
     @cached_property
@@ -146,7 +146,7 @@ class Evidence:
         return self._dense(torch.arange(len(self), device=self.starts.device)) if fits else None
 
     def longest(self, flat: Tensor, version: str | None = None) -> int:
-        """Largest number of classes that some rows allow, of one version if it is given; a GPU is not asked."""
+        """Largest number of classes that some rows allow, of one version if it is given, without waiting for a GPU."""
         if version is not None:
             return self.most[version]
         if flat.device.type != "cpu" or not len(flat):
@@ -156,7 +156,7 @@ class Evidence:
     def entries(self, flat: Tensor, most: int) -> tuple[Tensor, Tensor]:
         """Return the at most m classes that each of n rows allows, and their log-likelihoods: (n, m) each.
 
-        Shorter rows are padded by their first class, with -inf; one without entries (no label) is nothing but padding.
+        Shorter rows are padded with their first class, at -inf; one without entries (no label) is all padding.
         """
         start = self.starts[flat]
         count = (self.starts[flat + 1] - start).unsqueeze(1)

@@ -120,7 +120,7 @@ class Ontology:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def transition(self, new: str, old: str) -> Transition:
-        """Return how each class of `new` was labelled in `old`, composed over the versions between (the paper's E)."""
+        """Return how each class of `new` was labelled in `old`, composed over those in between (the paper's E)."""
         first, last = self.position(old), self.position(new)
         if first > last:
             raise LecoError(f"{new} is older than {old}: transitions go from the newer version to the older")

@@ -98,7 +98,7 @@ class Report:
     parts: tuple[Part, ...]
     problems: tuple[str, ...]
     plans: tuple[PlanPart, ...] = ()
-    models: tuple[Analysis, ...] = ()  # of own data
+    models: tuple[Analysis, ...] = ()  # of your own data
     analyses: tuple[Analysis, ...] = ()
 
 

@@ -105,7 +105,7 @@ def kept(network: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]
 
 
 def numbers_kept(kept: Mapping[str, Any], optimiser: str) -> dict[str, Any]:
-    """What an optimiser keeps besides tensors: numbers, flags, text, as far as JSON can hold it."""
+    """State of an optimiser besides tensors: numbers, flags, text, as far as JSON can hold it."""
     found = {name: value for name, value in kept.items() if not isinstance(value, Tensor)}
     try:
         json.dumps(found)

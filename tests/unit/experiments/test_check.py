@@ -111,7 +111,7 @@ def test_labels_are_not_blamed_for_an_ontology_that_cannot_be_read(folder):
     ("name", "content", "message"),
     [
         ("experiment.yaml", "a: b: c\n", "experiment.yaml:1: not valid YAML"),
-        ("experiment.yaml", "benchmark: cub-leco\n", "has no own data"),
+        ("experiment.yaml", "benchmark: cub-leco\n", "has no data of your own"),
         ("experiment.yaml", "data: {manifest: labels.csv}\n", "data.ontology: is missing"),
         ("experiment.yaml", "data: {manifest: 1, ontology: 2}\n", "2: unknown ontology format ''"),
         ("labels.csv", "image,label\n", "no column 'version'"),

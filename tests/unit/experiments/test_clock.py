@@ -150,7 +150,7 @@ def test_in_a_short_time_only_heads_are_fitted(paced, tmp_path):
 
 
 def test_without_heads_a_short_time_is_refused_and_nothing_is_kept(paced, tmp_path):
-    with pytest.raises(LecoError, match=r"time: 10 s are too short: 50 steps take 19 s; allow more"):
+    with pytest.raises(LecoError, match=r"time: 10 s is too short: 50 steps take 19 s; allow more"):
         planned(write_project(tmp_path), "10s", RANDOM)
     assert decisions(tmp_path) == []
 

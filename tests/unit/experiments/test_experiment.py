@@ -68,11 +68,11 @@ BAD_FILES = {
     ),
     "transition of own data": (
         "data: {manifest: a.csv, ontology: o.yaml}\ntransition: tree\n",
-        "`transition` is for benchmarks; own data have that of their ontology",
+        "`transition` is for benchmarks; your own data use that of their ontology",
     ),
     "budget of own data": (
         "data: {manifest: a.csv, ontology: o.yaml}\nbudget: small\n",
-        "`budget` is for benchmarks; own data are trained as `training` says",
+        "`budget` is for benchmarks; for your own data, set `training`, or use its defaults",
     ),
     "a crop beyond memory": (
         "benchmark: camvid-leco\ntraining: {segmentation: {crop: 100000}}\n",

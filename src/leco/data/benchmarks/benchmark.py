@@ -58,7 +58,7 @@ def recipe(name: str) -> Recipe:
 def budget_of(name: str, settings: Settings) -> str:
     """Name of the budget with the same network, steps and batch size: `paper`, `small`, or `other`.
 
-    `demo` for a benchmark with a single budget, and an empty string for own data.
+    `demo` for a benchmark with a single budget, and an empty string for your own data.
     """
     if name not in BENCHMARKS:
         return ""
