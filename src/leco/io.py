@@ -13,34 +13,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import IO, Any
 
 from leco import strict_yaml
 from leco.errors import LecoError, TextError
 
-_Model = TypeVar("_Model", bound=BaseModel)
 SUMS = "SHA256SUMS"  # as `sha256sum -c SHA256SUMS` reads it
 _LEFTOVER = re.compile(r"\.leco-[0-9]+-[0-9a-f]{8}(\.tmp)?")  # temporary files, and folders
 _LARGEST_SUMS = 1_000_000  # bytes
 _SETTLED = 5.0  # seconds after which a temporary file without a lock was left behind by a process that was killed
-
-
-def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
-    """Validate the content of a file; the first problem becomes one message that names the place."""
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise LecoError(f"{path}: {what}: {first_problem(error)}") from None
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem with a record, and its place."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part)[:40] for part in first["loc"][:6])
-    problem = str(first["msg"]).removeprefix("Value error, ")
-    return f"{place}: {problem}" if place else problem
 
 
 def as_path(name: str, value: object) -> Path:

@@ -6,7 +6,6 @@ continues, and memory does not grow with the number of images.
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -31,12 +30,12 @@ from leco.devices import place
 from leco.errors import LecoError
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.store import Store
-from leco.io import write_text
 from leco.modalities import Normalise
 from leco.models.folding import folded
 from leco.models.network import digest_tensors
 from leco.placement import send
 from leco.progress import Tick
+from leco.records import FirstFormat, StoredRecord
 from leco.text import duration
 
 BATCH = 64
@@ -162,6 +161,15 @@ def embed(
     return Embedded(folder, stored, rows)
 
 
+class About(StoredRecord):
+    """`about.json`: what is in a folder of features, for people."""
+
+    format: FirstFormat = 1
+    backbone: str
+    view: str
+    dimensions: int
+
+
 @dataclass(frozen=True, eq=False)
 class _Identified:
     """Digests of the contents of some samples and, if they are files, of their paths, sizes and times."""
@@ -256,9 +264,9 @@ class _Work:
 
     def _describe(self, dimensions: int) -> None:
         """Note for people what is in the folder."""
-        about = {"backbone": self.embedder.key, "view": self.embedder.view, "dimensions": dimensions}
         if not (self.folder / "about.json").is_file():
-            write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+            about = About(backbone=self.embedder.key, view=self.embedder.view, dimensions=dimensions)
+            about.write(self.folder / "about.json")
 
 
 def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:

@@ -159,10 +159,10 @@ def write_bundle(
     target = target.resolve()
     description = description.model_copy(update={"format": FORMAT})
     with new_folder(target) as made:
-        write_text(made / DESCRIPTION, description.write())
+        description.write(made / DESCRIPTION)
         write_text(made / ONTOLOGY, to_yaml(ontology.to_dict()))
         write_bytes(made / WEIGHTS, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
-        write_text(made / METRICS, metrics.write())
+        metrics.write(made / METRICS)
         write_text(made / CARD, card(description, ontology, metrics))
         write_sums(made, (*_NEEDED, CARD))
         _put(made, target)

@@ -7,7 +7,8 @@ from tests.commands import assert_refused
 from tests.unit.planning.conftest import HISTORY, UNLABELLED
 
 from leco import LecoError
-from leco.planning.plan import make_plan, read_plan, save_plan
+from leco.planning.plan import make_plan, save_plan
+from leco.planning.record import read_plan
 from leco.planning.strategies import Costs
 
 
