@@ -7,7 +7,7 @@ continues, and memory does not grow with the number of images.
 
 import hashlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,10 +19,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from leco.data.ahead import read_ahead, read_in_processes
 from leco.data.file_digests import digest, file_digests, stamp
 from leco.data.rng import Draws
-from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.samples import Files, InMemory, Samples
 from leco.data.shards import Keys, Shards, Writer, as_keys
 from leco.data.views.images import View
 from leco.dataset import Periods
@@ -217,7 +216,8 @@ class _Work:
         """Embed this process's share of the missing samples, given by their places in `indices`."""
         embedder = self.embedder.on(fabric.device)
         blocks = missing[fabric.global_rank :: fabric.world_size].split(batch)  # type: ignore[no-untyped-call]
-        read = _read_ahead(self.samples.inputs, [self.indices[places] for places in blocks], machine.workers)
+        inputs_alone = replace(self.samples, labels={}, sizes=None)
+        read = inputs_alone.each(inputs_alone.inputs.read, [self.indices[places] for places in blocks], machine.workers)
         share = -(-len(missing) // fabric.world_size)  # of the first process, the largest
         with writer, closing(read):
             for number in range(-(-share // batch)):
@@ -267,16 +267,6 @@ class _Work:
         if not (self.folder / "about.json").is_file():
             about = About(backbone=self.embedder.key, view=self.embedder.view, dimensions=dimensions)
             about.write(self.folder / "about.json")
-
-
-def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
-    """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
-    if isinstance(column, InMemory):
-        yield from map(column.read, blocks)
-    elif workers:
-        yield from read_in_processes(column.read, blocks, workers)
-    else:
-        yield from read_ahead(column.read, blocks)
 
 
 def _short(text: str) -> str:
