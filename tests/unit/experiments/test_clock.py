@@ -122,7 +122,7 @@ def test_the_number_is_decided_once(paced, tmp_path, monkeypatch):
     monkeypatch.setattr(clock, "measure", None)
     assert [stage.fingerprint for stage in planned(file, "10m").stages] == [s.fingerprint for s in first.stages]
     (path,) = decisions(tmp_path)
-    assert json.loads(path.read_text()) == {"time": "10m", "steps": steps(first).pop()}
+    assert json.loads(path.read_text()) == {"format": 1, "time": "10m", "steps": steps(first).pop()}
     with pytest.raises(TypeError):  # another time is measured
         planned(file, "11m")
 
