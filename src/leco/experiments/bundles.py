@@ -37,6 +37,7 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
         name = "unlabelled" if part.version == stage.version else part.version
         samples[name] = samples.get(name, 0) + len(part.indices)
     module = MODALITIES.module(modality.name)
+    sizes = modality.bundled(max(shape, periods.shape, key=max), stage.training.segmentation)
     return Description(
         format=FORMAT,
         leco=leco.__version__,
@@ -45,7 +46,8 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
         model=stage.training.network.backbone,
         heads=network.versions,
         shape=tuple(periods.shape),
-        **modality.bundled(max(shape, periods.shape, key=max), stage.training.segmentation),
+        side=sizes["side"],
+        window=sizes["window"],
         mean=tuple(mean),
         std=tuple(std),
         versions=tuple(version.name for version in ontology.versions),

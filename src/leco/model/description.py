@@ -59,12 +59,14 @@ class Description(StoredRecord):
     trained: _Name  # the version it was trained for; the newest, unless it was upgraded since
     ontology: _Name  # fingerprint
     evaluated: tuple[_Name, ...] = ()  # classes of the newest version that count, if not all
-    samples: dict[str, int] = Field({})  # what it was trained on: version or "unlabelled", and how many
-    held_out: dict[str, int] = Field({})  # validation, test
-    training: dict[str, Any] = Field({})  # the configuration of the stage
+    samples: dict[str, int] = Field(default={})  # what it was trained on: version or "unlabelled", and how many
+    held_out: dict[str, int] = Field(default={})  # validation, test
+    training: dict[str, Any] = Field(default={})  # the configuration of the stage
     modules: tuple[_Name, ...] = ()  # outside leco, which registered something that the model needs
-    calibration: dict[str, Record] = Field({})  # by version
-    trials: tuple[Trial, ...] = Field((), max_length=100)  # that `auto` compared; the chosen one was trained again
+    calibration: dict[str, Record] = Field(default={})  # by version
+    trials: tuple[Trial, ...] = Field(
+        default=(), max_length=100
+    )  # that `auto` compared; the chosen one was trained again
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
