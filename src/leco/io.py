@@ -39,6 +39,16 @@ def as_path(name: str, value: object) -> Path:
 
 def read_text(path: Path, largest: int) -> str:
     """Read a UTF-8 file of at most `largest` bytes."""
+    raw = read_bytes(path, largest)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Read a regular file of at most `largest` bytes."""
     try:
         if path.is_dir():
             raise LecoError(f"{path}: is a folder, not a file")
@@ -47,11 +57,7 @@ def read_text(path: Path, largest: int) -> str:
         size = path.stat().st_size
         if size > largest:
             raise LecoError(f"{path}: too large: {size / 1e6:.0f} MB; the limit is {largest / 1e6:.0f} MB")
-        raw = path.read_bytes()
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+        return path.read_bytes()
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
 

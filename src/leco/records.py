@@ -4,6 +4,7 @@ What does not fit its type, or is of another format, is an error in one line, wh
 of stages; those of bundles (`model.description`) and plans (`planning.record`) are beside the code that uses them.
 """
 
+import codecs
 import math
 import reprlib
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from leco.errors import LecoError
-from leco.io import SUMS, changed, read_text, safetensors_metadata, write_bytes, write_text
+from leco.io import SUMS, changed, read_bytes, read_text, safetensors_metadata, write_bytes, write_text
 
 FORMAT: Final = 2  # of stages and checkpoints; those of format 1 have no digests
 RESULT, SUMMARY, CONFIG, METRICS_LINES = "result.json", "summary.json", "config.json", "metrics.jsonl"
@@ -266,7 +267,7 @@ def _first_problem(error: ValidationError) -> str:
 
 def read(kind: type[_Kind], path: Path, remedy: str = "") -> _Kind:
     """Read a record from its file."""
-    return parse(kind, read_text(path, _LARGEST), path, remedy)
+    return parse(kind, read_bytes(path, _LARGEST).removeprefix(codecs.BOM_UTF8), path, remedy)
 
 
 def read_config(path: Path) -> Config:

@@ -80,7 +80,10 @@ def bundle_stage(
     description = read_description(folder)
     calibration = read_description(store.folder(trial)).calibration if trial else description.calibration
     description = description.model_copy(update={"calibration": calibration, "trials": tuple(trials)})
-    ontology = load(store.ontologies / f"{result.ontology}.json").until(description.newest)
+    try:
+        ontology = load(store.ontologies / f"{result.ontology}.json").until(description.newest)
+    except LecoError as error:
+        raise LecoError(f"{error}; run the same experiment again to write it anew") from None
     if ontology.fingerprint != description.ontology:
         raise LecoError(f"{store.ontologies / result.ontology}.json: is not the ontology that {folder} was trained for")
     try:

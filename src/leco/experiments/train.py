@@ -237,6 +237,8 @@ class Run:
         final, _ = self.final
         if final != last:
             machine.say(f"training on all labels failed ({self._diverged(last)}); the model is the trial")
+        if leads():
+            self.store.keep_ontology(self.periods.ontology)
         if leads() and self.plan.trials:
             trial = self.plan.trials[decide(self.plan, self.store)].fingerprint
             tried = trials(self.plan, self.store)

@@ -129,8 +129,8 @@ def test_a_bundle_replaces_one_of_its_kind_and_nothing_else(trained, new, copied
     assert read_bundle(copied).description.newest == "v1"
     for prepare, message in (
         (lambda folder: (folder / "thesis.tex").write_text("x"), "holds 'thesis.tex', which is not part of a bundle"),
-        (lambda folder: change(folder, task="features"), "exists and is not a bundle"),
-        (lambda folder: (folder / "bundle.json").unlink(), "exists and is not a bundle"),
+        (lambda folder: change(folder, task="features"), "exists and is not a complete bundle; delete it"),
+        (lambda folder: (folder / "bundle.json").unlink(), "exists and is not a complete bundle; delete it"),
     ):
         folder = tmp_path / "other"
         shutil.copytree(new.folder, folder)
