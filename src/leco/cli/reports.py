@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from leco.reports.sections import Section
     from leco.reports.stored import Line
 
-_WRITERS = {  # imported when they are used
-    ".html": ("leco.reports.page", "to_html"),
-    ".md": ("leco.reports.formats", "to_markdown"),
-    ".tex": ("leco.reports.formats", "to_latex"),
-    ".csv": ("leco.reports.formats", "to_csv"),
+_WRITERS = {  # imported when they are used; and what their files have at the beginning
+    ".html": ("leco.reports.page", "to_html", b"<title>leco report"),
+    ".md": ("leco.reports.formats", "to_markdown", b"# Report\n"),
+    ".tex": ("leco.reports.formats", "to_latex", b"% Needs \\usepackage{booktabs}."),
+    ".csv": ("leco.reports.formats", "to_csv", b"section,benchmark,data,"),
 }
+_BEGINNING = 2_000  # bytes
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20
 _Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if some stages cannot be read.")]
@@ -59,10 +60,20 @@ def write_report(
         Path, typer.Option("-o", "--output", help=f"File to write; its suffix is one of {', '.join(_WRITERS)}.")
     ] = Path("report.html"),
     strict: _Strict = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is not a report of leco, too.")
+    ] = False,
 ) -> None:
     """Write a report on stored runs: the paper's tables with our results, its conclusions tested, and figures."""
     if output.suffix not in _WRITERS:
         raise LecoError(f"--output {output}: {output.suffix!r} is not a format{nearest(output.suffix, _WRITERS)}")
+    module, writer, mark = _WRITERS[output.suffix]
+    if output.is_file() and not overwrite:
+        with output.open("rb") as file:
+            if mark not in file.read(_BEGINNING):
+                raise LecoError(
+                    f"{output}: was not written by leco; choose another file, or replace it with --overwrite"
+                )
 
     from leco.experiments.remote import at_hand
     from leco.io import write_text
@@ -70,7 +81,6 @@ def write_report(
     from leco.reports.stored import read_store
 
     made = make_report(read_store(at_hand(runs)))
-    module, writer = _WRITERS[output.suffix]
     write_text(output, getattr(import_module(module), writer)(made))
     for problem in and_more(made.problems, _MOST_PROBLEMS):
         typer.echo(f"warning: left out: {problem}", err=True)
