@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -115,6 +116,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def check_replaceable(path: Path, mark: bytes, overwrite: bool) -> None:
+    """Refuse to replace a file that leco did not write: one that lacks a mark which all of its kind have."""
+    content = b"" if overwrite or not path.is_file() else read_bytes(path, sys.maxsize)
+    if content and mark not in content:
+        raise LecoError(f"{path}: was not written by leco; choose another file, or replace it with --overwrite")
 
 
 @contextmanager

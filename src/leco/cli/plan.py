@@ -69,6 +69,9 @@ def plan(
     data: Data = Path("data"),
     runs: Runs = Path("runs"),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the plan as JSON.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is not a plan of leco, too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Decide how many samples of which kind to annotate next, and predict the accuracy.
@@ -76,6 +79,7 @@ def plan(
     Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans,
     so that plans for another budget or other costs take seconds.
     """
+    from leco.io import check_replaceable
     from leco.planning.plan import make_plan, save_plan
     from leco.planning.prepare import load_context, prepare
     from leco.planning.strategies import Costs
@@ -84,6 +88,8 @@ def plan(
     costs.check(budget)
     if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):  # before the measurements
         raise LecoError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}; name a file")
+    if output is not None:
+        check_replaceable(output, b'"break_even"', overwrite)
     wanted, periods = load_experiment(source, data, runs, seed=seed, size=size, training=training, settings=settings)
     try:
         with stoppable_machine() as machine:

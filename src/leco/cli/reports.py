@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from leco.reports.sections import Section
     from leco.reports.stored import Line
 
-_WRITERS = {  # imported when they are used; and what their files have at the beginning
+_WRITERS = {  # imported when they are used; and a part of what they write
     ".html": ("leco.reports.page", "to_html", b"<title>leco report"),
     ".md": ("leco.reports.formats", "to_markdown", b"# Report\n"),
     ".tex": ("leco.reports.formats", "to_latex", b"% Needs \\usepackage{booktabs}."),
     ".csv": ("leco.reports.formats", "to_csv", b"section,benchmark,data,"),
 }
-_BEGINNING = 2_000  # bytes
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20
 _Strict = Annotated[bool, typer.Option("--strict", help="Exit with 2 if some stages cannot be read.")]
@@ -68,18 +67,12 @@ def write_report(
     if output.suffix not in _WRITERS:
         raise LecoError(f"--output {output}: {output.suffix!r} is not a format{nearest(output.suffix, _WRITERS)}")
     module, writer, mark = _WRITERS[output.suffix]
-    if output.is_file() and not overwrite:
-        with output.open("rb") as file:
-            if mark not in file.read(_BEGINNING):
-                raise LecoError(
-                    f"{output}: was not written by leco; choose another file, or replace it with --overwrite"
-                )
-
     from leco.experiments.remote import at_hand
-    from leco.io import write_text
+    from leco.io import check_replaceable, write_text
     from leco.reports.report import make_report
     from leco.reports.stored import read_store
 
+    check_replaceable(output, mark, overwrite)
     made = make_report(read_store(at_hand(runs)))
     write_text(output, getattr(import_module(module), writer)(made))
     for problem in and_more(made.problems, _MOST_PROBLEMS):

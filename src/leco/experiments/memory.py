@@ -95,11 +95,10 @@ def step_memory(stage: Stage, periods: Periods, device: str) -> StepMemory:
 def least_memory(stage: Stage, periods: Periods) -> StepMemory | None:
     """Return what a step on the CPU takes at least: the weights, and what one pass of the network keeps of a sample.
 
-    Nothing is computed and no memory taken, so that it is known within a moment. None if it cannot be told.
+    Nothing is computed and no memory taken, so that it is known within a moment; None if it cannot be told. Networks
+    that recompute activations, or are trained in part, keep less.
     """
     settings = stage.training.network
-    if settings.recompute or settings.lora or settings.frozen_layers:  # which keep less
-        return None
     job = make_job(_small(stage, 2), periods, 0, make_fabric("cpu", settings.precision), None)
     shape = make_views(job, job.steps[0], 0)["new", "strong"].shape[1:]
     try:
@@ -135,7 +134,9 @@ def check_batches(plan: Plan, periods: Periods, device: str) -> None:
     size = stage.training.batches.size // stage.training.batches.parts
     is_near = size > _USUAL
     if resolve_device(device).type == "cpu" and (least := least_memory(stage, periods)) is not None:
-        _refuse(replace(least, size=size))
+        network = stage.training.network
+        if not (network.recompute or network.lora or network.frozen_layers):
+            _refuse(replace(least, size=size))
         is_near = is_near or (least.available is not None and least.of(size) > _SAFE * least.available)
     if is_near:
         _refuse(replace(step_memory(stage, periods, device), size=size))

@@ -62,3 +62,4 @@ def test_wrong_budgets_are_refused(own):
     assert_refused([*budget, "nan"], "not nan", own)
     assert_refused([*budget, "5", "--cost-new", "-1"], "--cost-new: must be greater than 0", own)
     assert_refused([*budget, "5", "-o", "missing/plan.json"], "its folder does not exist", own)
+    assert_refused([*budget, "5", "-o", "labels.csv"], "labels.csv: was not written by leco; choose another file", own)
