@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.commands import assert_refused, leco
+from tests.commands import assert_refused, leco, leco_process
 
 from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
@@ -116,7 +116,8 @@ def test_a_store_that_cannot_be_written_to_is_named(engine, tmp_path, monkeypatc
     if engine == "ray":
         pytest.importorskip("ray", reason="ray is an extra")
         monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the paths of sockets must be short
-    result = grid("--methods", "ce", "--seeds", "0", "--runs", "/proc/none", "--engine", engine, cwd=tmp_path)
+    call = [*grid.args, "--methods", "ce", "--seeds", "0", "--runs", "/proc/none", "--engine", engine]
+    result = (leco if engine == "local" else leco_process)(*call, cwd=tmp_path)  # ray leaves sockets in a process
     assert result.returncode == 2
     assert "/proc/none/partial/" in result.stdout.replace("\n", "")
     assert "LecoError" not in result.stdout + result.stderr

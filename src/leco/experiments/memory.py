@@ -100,7 +100,7 @@ def least_memory(stage: Stage, periods: Periods) -> StepMemory | None:
     """
     settings = stage.training.network
     job = make_job(_small(stage, 2), periods, 0, make_fabric("cpu", settings.precision), None)
-    shape = make_views(job, job.steps[0], 0)["new", "strong"].shape[1:]
+    view = make_views(job, job.steps[0], 0)["new", "strong"]
     try:
         with torch.device("meta"):
             network = build_network(stage, periods).train()
@@ -112,8 +112,8 @@ def least_memory(stage: Stage, periods: Periods) -> StepMemory | None:
                 return tensor
 
             with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-                network(torch.empty(2, *shape))
-    except (RuntimeError, LecoError):  # some models of timm need real values
+                network(torch.empty(2, *view.shape[1:], dtype=view.dtype))
+    except Exception:  # whatever code of a model raises that needs real values
         return None
     weights = {tensor.untyped_storage()._cdata for tensor in held.values()}
     sample = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
