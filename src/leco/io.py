@@ -7,40 +7,22 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import IO, Any
 
 from leco import strict_yaml
 from leco.errors import LecoError, TextError
 
-_Model = TypeVar("_Model", bound=BaseModel)
 SUMS = "SHA256SUMS"  # as `sha256sum -c SHA256SUMS` reads it
 _LEFTOVER = re.compile(r"\.leco-[0-9]+-[0-9a-f]{8}(\.tmp)?")  # temporary files, and folders
 _LARGEST_SUMS = 1_000_000  # bytes
 _SETTLED = 5.0  # seconds after which a temporary file without a lock was left behind by a process that was killed
-
-
-def checked(kind: type[_Model], content: Any, path: Path, what: str) -> _Model:
-    """Validate the content of a file; the first problem becomes one message that names the place."""
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise LecoError(f"{path}: {what}: {first_problem(error)}") from None
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first problem with a record, and its place."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part)[:40] for part in first["loc"][:6])
-    problem = str(first["msg"]).removeprefix("Value error, ")
-    return f"{place}: {problem}" if place else problem
 
 
 def as_path(name: str, value: object) -> Path:
@@ -58,6 +40,16 @@ def as_path(name: str, value: object) -> Path:
 
 def read_text(path: Path, largest: int) -> str:
     """Read a UTF-8 file of at most `largest` bytes."""
+    raw = read_bytes(path, largest)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Read a regular file of at most `largest` bytes."""
     try:
         if path.is_dir():
             raise LecoError(f"{path}: is a folder, not a file")
@@ -66,11 +58,7 @@ def read_text(path: Path, largest: int) -> str:
         size = path.stat().st_size
         if size > largest:
             raise LecoError(f"{path}: too large: {size / 1e6:.0f} MB; the limit is {largest / 1e6:.0f} MB")
-        raw = path.read_bytes()
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise LecoError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8") from None
+        return path.read_bytes()
     except OSError as error:
         raise LecoError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -128,6 +116,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def check_replaceable(path: Path, mark: bytes, overwrite: bool) -> None:
+    """Refuse to replace a file that leco did not write: one that lacks a mark which all of its kind have."""
+    content = b"" if overwrite or not path.is_file() else read_bytes(path, sys.maxsize)
+    if content and mark not in content:
+        raise LecoError(f"{path}: was not written by leco; choose another file, or replace it with --overwrite")
 
 
 @contextmanager

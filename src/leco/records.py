@@ -1,17 +1,20 @@
-"""What a store keeps of its stages, as typed records: they are read and written here alone. Nothing here needs torch.
+"""Typed records, of which the JSON in stores and bundles consists: all are read and written here. Nothing needs torch.
 
-What does not fit its type, or is of another format, is an error in one line, which names the file.
+What does not fit its type, or is of another format, is an error in one line, which names the file. Here are the records
+of stages; those of bundles (`model.description`) and plans (`planning.record`) are beside the code that uses them.
 """
 
+import codecs
 import math
+import reprlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from leco.errors import LecoError
-from leco.io import SUMS, changed, first_problem, read_text, safetensors_metadata, write_bytes
+from leco.io import SUMS, changed, read_bytes, read_text, safetensors_metadata, write_bytes, write_text
 
 FORMAT: Final = 2  # of stages and checkpoints; those of format 1 have no digests
 RESULT, SUMMARY, CONFIG, METRICS_LINES = "result.json", "summary.json", "config.json", "metrics.jsonl"
@@ -24,6 +27,8 @@ def _number_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+Format = Annotated[int, Field(ge=1, le=FORMAT)]
+FirstFormat = Annotated[int, Field(ge=1, le=1)]
 _Share = Annotated[Annotated[float, Field(ge=0, le=1, strict=True)] | None, BeforeValidator(_number_or_none)]
 _Count = Annotated[int, Field(ge=0, le=2**63)]
 _Amount = Annotated[float, Field(ge=0)]
@@ -64,17 +69,21 @@ class VersionScores(BaseModel):
 Scores = dict[str, VersionScores]  # by version
 
 
-class _Record(BaseModel):
-    """Numbers are numbers, and finite; fields that are not known are ignored."""
+class StoredRecord(BaseModel):
+    """What a JSON file holds. Numbers are numbers, and finite; fields that are not known are ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False, validate_by_name=True)
+
+    def text(self) -> str:
+        """The text of the file."""
+        return self.model_dump_json(indent=1, by_alias=True) + "\n"
 
     def write(self, path: Path) -> None:
         """Write the file, atomically."""
-        write_bytes(path, self.model_dump_json(indent=1, by_alias=True).encode())
+        write_text(path, self.text())
 
 
-class Config(_Record):
+class Config(StoredRecord):
     """`config.json`: what a stage is, by everything that its result depends on; other stages by their fingerprints."""
 
     format: _Count = 1  # of results: `experiments.stages`
@@ -112,10 +121,10 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-class Result(_Record):
+class Result(StoredRecord):
     """`result.json`: the scores of a stage, and the circumstances of its training."""
 
-    format: Literal[1, 2] = 1
+    format: Format = 1
     stage: _Name
     version: _Name
     seed: _Number
@@ -166,10 +175,10 @@ class Result(_Record):
         return Summary(config=config, test=test, **{name: getattr(self, name) for name in shared})
 
 
-class Summary(_Record):
+class Summary(StoredRecord):
     """`summary.json`: the part of a stage's result that lists and tables need; ten thousand are read in a second."""
 
-    format: Literal[1, 2] = 1
+    format: Format = 1
     config: Config
     test: dict[str, _Share]  # by version
     metric: Annotated[str, Field(pattern="^(macc|miou)$")]
@@ -187,7 +196,7 @@ class Summary(_Record):
     packages: dict[str, _Name]
 
 
-class Line(_Record):
+class Line(StoredRecord):
     """A line of `metrics.jsonl`: an evaluation, with the means since the last one."""
 
     step: _Count
@@ -196,7 +205,7 @@ class Line(_Record):
     means: dict[str, float]
 
 
-class Spent(_Record):
+class Spent(StoredRecord):
     """What a run has used so far."""
 
     seconds: _Amount
@@ -204,14 +213,14 @@ class Spent(_Record):
     images: _Count
 
 
-class Saved(_Record):
+class Saved(StoredRecord):
     """How a run saves memory."""
 
     parts: Annotated[int, Field(ge=1, le=2**31)]
     recomputes: bool
 
 
-class Notes(_Record):
+class Notes(StoredRecord):
     """The state of a run besides its tensors."""
 
     best_score: float | None
@@ -224,10 +233,10 @@ class Notes(_Record):
     scaler: dict[str, Any] | None = None
 
 
-class Header(_Record):
+class Header(StoredRecord):
     """The header of a checkpoint."""
 
-    format: Literal[2]
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     step: _Count
     digest: _Digest  # of the tensors
     notes: Notes
@@ -236,32 +245,50 @@ class Header(_Record):
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
 
-def parse(kind: type[_Kind], text: str | bytes, place: str | Path) -> _Kind:
-    """Return a record from JSON; `place` is for messages."""
+def parse(kind: type[_Kind], text: str | bytes, place: str | Path, remedy: str = "") -> _Kind:
+    """Return a record from JSON; `place` and `remedy` are for messages."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise LecoError(f"{place}: is damaged, or of another version of leco: {first_problem(error)}") from None
+        problem = f"is damaged, or of another version of leco: {_first_problem(error)}{remedy and '; '}{remedy}"
+        raise LecoError(f"{place}: {problem}") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The first problem with a record: its place, what is wrong, and the value if it is short."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part)[:40] for part in first["loc"][:6])
+    problem = "is missing" if first["type"] == "missing" else str(first["msg"]).removeprefix("Value error, ")
+    value = first["input"]
+    if first["type"] not in ("missing", "value_error") and place and isinstance(value, str | int | float | None):
+        problem += f", not {reprlib.repr(value)}"
+    return f"{place}: {problem}" if place else problem
+
+
+def read(kind: type[_Kind], path: Path, remedy: str = "") -> _Kind:
+    """Read a record from its file."""
+    return parse(kind, read_bytes(path, _LARGEST).removeprefix(codecs.BOM_UTF8), path, remedy)
 
 
 def read_config(path: Path) -> Config:
     """Read the `config.json` of a stage."""
-    return parse(Config, _text(path), path)
+    return read(Config, path)
 
 
 def read_result(folder: Path) -> Result:
     """Read the result of a stage."""
-    return parse(Result, _text(folder / RESULT), folder / RESULT)
+    return read(Result, folder / RESULT)
 
 
 def read_summary(folder: Path) -> Summary:
     """Read the summary of a stage."""
-    return parse(Summary, _text(folder / SUMMARY), folder / SUMMARY)
+    return read(Summary, folder / SUMMARY)
 
 
 def read_lines(path: Path) -> list[Line]:
     """Read all lines of metrics."""
-    return [parse(Line, line, f"{path}:{number}") for number, line in enumerate(_text(path).splitlines(), 1)]
+    lines = read_text(path, _LARGEST).splitlines()
+    return [parse(Line, line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
 
 
 def forget_after(metrics: Path, step: int) -> None:
@@ -310,7 +337,3 @@ def checked_stage(folder: Path, *names: str) -> None:
     """Refuse files of a stage that are not as they were written."""
     if name := changed(folder, *names):
         raise LecoError(f"{folder / name}: is damaged: it changed since it was written")
-
-
-def _text(path: Path) -> str:
-    return read_text(path, _LARGEST)

@@ -99,6 +99,11 @@ def test_infer_reads_a_table(tmp_path):
     written = (tmp_path / "ontology.yaml").read_text()
     assert "tram: {from: bus}  # 100% of 2, seen in 2; seen in too few samples to decide" in written
     assert leco("ontology", "check", "ontology.yaml", cwd=tmp_path).returncode == 0
+    (tmp_path / "ontology.yaml").write_text("# edited\n")
+    assert_refused(["ontology", "infer", *arguments], "ontology.yaml: exists, and may have been edited", tmp_path)
+    assert (tmp_path / "ontology.yaml").read_text() == "# edited\n"
+    assert leco("ontology", "infer", *arguments, "--overwrite", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "ontology.yaml").read_text() == written
 
 
 def test_the_help_of_infer_shows_the_default_of_the_code():

@@ -38,6 +38,12 @@ def test_a_report_is_written_in_every_format(folder, name):
     assert result.returncode == 0, result.stderr
     assert "conclusions: " in result.stdout
     assert (folder / name).stat().st_size > 300
+    assert leco("report", "runs", "-o", name, cwd=folder).returncode == 0
+    (folder / name).write_text("mine\n")
+    assert_refused(["report", "runs", "-o", name], f"{name}: was not written by leco; choose another file", folder)
+    assert (folder / name).read_text() == "mine\n"
+    assert leco("report", "runs", "-o", name, "--overwrite", cwd=folder).returncode == 0
+    assert (folder / name).stat().st_size > 300
 
 
 def test_a_broken_folder_is_named_and_the_report_is_written(folder):

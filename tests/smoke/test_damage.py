@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from PIL import Image
+from tests.commands import leco
 from tests.damage import DAMAGES, KINDS, Damage, apply, check, fresh
 from tests.stores import make_stages, write_store
 from tests.trainings import train_digits
@@ -47,10 +48,14 @@ def with_damages(test, examples: int) -> None:
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory) -> SimpleNamespace:
-    """A store, a bundle and own data, none of them damaged."""
+    """A store, another one with a plan, a bundle and own data, none of them damaged."""
     folder = tmp_path_factory.mktemp("valid")
     trained = train_digits(folder / "digits", {"training.batches.steps": "2", "training.batches.evaluate_every": "2"})
     write_store(folder / "many", make_stages([0], {"ce": 0.5, "lpl": 0.6}, cells=()))
+    short = ["--size", 60, "--set", "training.batches.steps=2", "--draws", 5, "--budget", 30]
+    planned = leco("plan", "digits-leco", *short, "--json", "--runs", folder / "planned")
+    (folder / "many" / "plans" / "digits").mkdir(parents=True)
+    (folder / "many" / "plans" / "digits" / "plan-0.json").write_text(planned.stdout)
     own = folder / "own"
     own.mkdir()
     rows = ["image,label,version,split"]

@@ -73,6 +73,19 @@ def test_a_damaged_stage_is_named_with_the_remedy(folder, name):
     assert not (folder / "bundle").exists()
 
 
+def test_a_damaged_ontology_of_a_store_is_named_and_written_again_by_the_next_run(folder):
+    (path,) = folder.glob("runs/ontologies/*.json")
+    (stage, *_) = sorted(path.name for path in folder.glob("runs/stages/*"))
+    before = path.read_bytes()
+    path.write_bytes(before[:50])
+    result = leco("bundle", "runs", stage, "-o", "bundle", cwd=folder)
+    assert result.returncode == 2
+    assert f"{path.relative_to(folder)}:1: not valid JSON" in result.stderr
+    assert "run the same experiment again to write it anew" in result.stderr
+    assert leco(*RUN, cwd=folder).returncode == 0
+    assert path.read_bytes() == before
+
+
 def test_weights_of_a_previous_stage_that_are_nan_are_named(folder):
     """Not: "try a smaller learning rate"."""
     for stage in sorted(folder.glob("runs/stages/*")):

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.commands import assert_refused, leco
+from tests.commands import assert_refused, leco, leco_process
 
 from leco.experiments import grid as grid_module
 from leco.experiments.experiment import experiment
@@ -111,10 +111,16 @@ def test_a_grid_that_is_asked_to_end_saves_and_continues(tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_store_that_cannot_be_written_to_is_named(tmp_path):
-    result = grid("--methods", "ce", "--seeds", "0", "--runs", "/proc/none", cwd=tmp_path)
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_store_that_cannot_be_written_to_is_named(engine, tmp_path, monkeypatch):
+    if engine == "ray":
+        pytest.importorskip("ray", reason="ray is an extra")
+        monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the paths of sockets must be short
+    call = [*grid.args, "--methods", "ce", "--seeds", "0", "--runs", "/proc/none", "--engine", engine]
+    result = (leco if engine == "local" else leco_process)(*call, cwd=tmp_path)  # ray leaves sockets in a process
     assert result.returncode == 2
     assert "/proc/none/partial/" in result.stdout.replace("\n", "")
+    assert "LecoError" not in result.stdout + result.stderr
     assert "1 trainings failed; 1 that depend on them were skipped" in result.stderr
 
 

@@ -408,7 +408,7 @@ WRONG = {
     "an odd batch": ({"batch_size": 7}, {}, "batch_size: must be even, not 7"),
     "several rates": ({"learning_rate": (0.1, 0.2)}, {}, "learning_rate: must be one number, not (0.1, 0.2)"),
     "a rate too high": ({"learning_rate": 1e30}, {}, "try a smaller learning rate"),
-    "no ontology": ({"ontology": 7}, {}, "an ontology is an Ontology, a path or a dictionary, not 7"),
+    "no ontology": ({"ontology": 7}, {}, "ontology: must be a leco.Ontology, a path or a mapping, not 7"),
     "a file that is not there": ({"ontology": "nowhere.yaml"}, {}, "nowhere.yaml"),
     "a word for a truth": ({"standardise": "no"}, {}, "standardise: must be True or False, not 'no'"),
     "a number for a truth": ({"head_start": 2}, {}, "head_start: must be True or False, not 2"),

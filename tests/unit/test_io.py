@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from leco import LecoError, io
-from leco.io import as_path, checked, from_json, read_json, read_text, replacing, write_bytes, write_text
+from leco.io import as_path, from_json, read_json, read_text, replacing, write_bytes, write_text
 
 
 def test_a_home_that_does_not_exist_is_an_ordinary_name():
@@ -95,14 +94,18 @@ def test_json_that_is_right_is_read():
     assert from_json('{"a": [1, 2.5, null, true, "x"]}') == {"a": [1, 2.5, None, True, "x"]}
 
 
-class Point(BaseModel):
-    x: int
-
-
-def test_content_of_another_form_is_named_with_its_place():
-    assert checked(Point, {"x": 3}, Path("p.json"), "a point").x == 3
-    with pytest.raises(LecoError, match=r"p\.json: a point: x: Input should be a valid integer"):
-        checked(Point, {"x": "y"}, Path("p.json"), "a point")
+def test_only_files_with_a_mark_and_empty_ones_are_replaceable(tmp_path):
+    path = tmp_path / "report.md"
+    io.check_replaceable(path, b"# Report", overwrite=False)
+    for content in (b"", b"\n# Report\n"):
+        path.write_bytes(content)
+        io.check_replaceable(path, b"# Report", overwrite=False)
+    path.write_bytes(b"# Thesis\n")
+    with pytest.raises(
+        LecoError, match=r"report\.md: was not written by leco; choose another file, or replace it with"
+    ):
+        io.check_replaceable(path, b"# Report", overwrite=False)
+    io.check_replaceable(path, b"# Report", overwrite=True)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import leco
 # From the top down: a layer may import those after it, and itself.
 LAYERS = ["cli", "reports", "paper", "planning", "estimator", "experiments", "training", "model", "evaluation"]
 LAYERS += ["dataset", "modalities", "models", "data", "methods", "ontology"]
-BASE = ["errors", "io", "strict_yaml", "registry", "settings", "parts", "renamed", "nested"]
+BASE = ["errors", "arguments", "io", "strict_yaml", "registry", "settings", "parts", "renamed", "nested"]
 BASE += ["records", "devices", "placement", "progress", "text"]
 ROOT = Path(leco.__file__).parent
 

@@ -3,7 +3,7 @@
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,8 +47,8 @@ def export(
     from leco.experiments.experiment import experiment
     from leco.ontology.ontology import Ontology
     from leco.planning.batches import make_batch, write_batch
-    from leco.planning.plan import read_plan
     from leco.planning.prepare import load_context
+    from leco.planning.record import read_plan
 
     own = experiment(source, {}, {}).data
     if own is None:
@@ -57,15 +57,16 @@ def export(
         raise LecoError("pass either --plan, or the numbers of samples with --relabel and --new")
     if (output / "batch.csv").exists():  # which may have been filled in
         raise LecoError(f"{output}: already holds a batch; name another folder")
-    counts: dict[str, Any] = {"relabel": relabel or 0, "new": new or 0}
-    if plan is not None:
-        found = read_plan(plan)
-        counts, seed = found["chosen"], found["seed"] if seed is None else seed
+    counts = {"relabel": relabel or 0, "new": new or 0}
+    found = None if plan is None else read_plan(plan)
+    if found is not None:
+        counts = {"relabel": found.chosen.relabel, "new": found.chosen.new}
+        seed = found.seed if seed is None else seed
     ontology = Ontology.load(own.ontology)
     manifest, _ = read_manifest(own.manifest, ontology, root=own.root, decode=False, without="test")
     wanted, periods = load_experiment(source, data, runs, seed=seed, size=None, training=training, settings=settings)
-    if plan is not None and found["versions"] != list(periods.versions):
-        versions = ", ".join(map(str, found["versions"]))
+    if found is not None and found.versions != tuple(periods.versions):
+        versions = ", ".join(found.versions)
         raise LecoError(f"{plan}: is a plan for other data, with the versions {versions}; plan again with `leco plan`")
     with stoppable_machine() as machine, rate_bar("embedding", "images") as tick:
         context = load_context(wanted, periods, runs, machine, backbone, tick=tick)

@@ -87,6 +87,9 @@ def export(
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write, such as model.onnx.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the only format so far.")] = True,
     no_verify: NoVerify = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that leco did not write, too.")
+    ] = False,
 ) -> None:
     """Export a model to ONNX, to serve it without leco.
 
@@ -95,9 +98,11 @@ def export(
     if output.suffix != ".onnx":
         raise LecoError(f"{output}: the suffix must be .onnx, the only format")
 
+    from leco.io import check_replaceable
     from leco.model.model import load
     from leco.model.onnx import input_shape, output_names
 
+    check_replaceable(output, b"leco.versions", overwrite)
     model = load(bundle, verify=not no_verify)
     if bundle.resolve() in output.resolve().parents:
         raise LecoError(f"{output}: is inside the bundle; choose another place")

@@ -49,7 +49,9 @@ def check(
     from leco.progress import progress_bar
 
     with progress_bar("reading files") as tick:
-        found = look(str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick, start)
+        found = look(
+            str(source), pairs(settings or []), None if every_file else LOOKED_INTO, tick, start, device=device
+        )
     measured = _estimate(found, device) if timing and not found.problems else None
     if as_json:
         typer.echo(json.dumps(_as_data(found, measured), ensure_ascii=False, indent=1))

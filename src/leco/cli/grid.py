@@ -88,14 +88,17 @@ def grid(
     only; the latter two also learn the older classes that a label implies.
     """
     from leco.experiments.grid import Graph, engine_of, shared_periods
+    from leco.experiments.memory import check_batches
     from leco.experiments.train import check_network
 
     cells = _cells(methods, strategies, annotations)
     run_all = engine_of(engine)
     common = {"budget": budget, "size": size, "transition": transition, "head_start": head_start or None}
     wanted = _experiments(source, cells, seeds_of(seeds), common, pairs(settings or [], backbone))
-    graph = Graph.of(wanted, data, runs if not dry_run or Path(runs).exists() else None)  # a dry run writes no store
-    check_network(graph.plans[0], shared_periods(wanted[0], data, graph.memory))
+    graph = Graph.of(wanted, data, runs, dry_run=dry_run)
+    periods = shared_periods(wanted[0], data, graph.memory)
+    check_network(graph.plans[0], periods)
+    check_batches(graph.plans[0], periods, device)
     missing = graph.missing(runs)
     typer.echo(
         f"{len(wanted)} experiments ({len(cells)} cells): {graph.wanted:,} stages needed, "

@@ -137,6 +137,9 @@ def infer(
     new_classes: Annotated[Path | None, typer.Option(help="Class list of the new masks.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A label to ignore (may be repeated).")] = None,
     versions: Annotated[tuple[str, str], typer.Option(help="Names of the two versions.")] = ("v1", "v2"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the output, which may have been edited.")
+    ] = False,
 ) -> None:
     """Infer origins of classes from samples labelled in both versions.
 
@@ -149,6 +152,10 @@ def infer(
     from leco.ontology.inference import infer as infer_ontology
 
     _check_suffix(output, ".yaml", ".yml", ".json")
+    if output.exists() and not overwrite:
+        raise LecoError(
+            f"{output}: exists, and may have been edited; choose another file, or replace it with --overwrite"
+        )
     if table and (old_classes or new_classes):
         raise LecoError("--old-classes and --new-classes are for masks; a table has names already")
     if table and old == new:

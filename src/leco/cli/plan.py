@@ -1,10 +1,9 @@
 """`leco plan`: whether to label new samples, to relabel old ones, or both."""
 
-import json
 import shlex
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,11 +12,12 @@ from leco.errors import LecoError
 from leco.progress import progress_bar, rate_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from leco.dataset import Periods
     from leco.experiments.experiment import Experiment
     from leco.experiments.machine import Machine
+    from leco.planning.record import Expected, NewClass, OldClass, Plan
 
 _MOST_ROWS = 30
 
@@ -69,6 +69,9 @@ def plan(
     data: Data = Path("data"),
     runs: Runs = Path("runs"),
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the plan as JSON.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is not a plan of leco, too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Recommend what to annotate next, and predict the accuracy.
@@ -76,7 +79,7 @@ def plan(
     Learning curves are measured on your own data; the test split is never read. Measurements are kept in RUNS/plans,
     so that plans for another budget or other costs take seconds.
     """
-    from leco.io import write_text
+    from leco.io import check_replaceable
     from leco.planning.plan import make_plan, save_plan
     from leco.planning.prepare import load_context, prepare
     from leco.planning.strategies import Costs
@@ -85,6 +88,8 @@ def plan(
     costs.check(budget)
     if output is not None and (output.is_dir() or not output.resolve().parent.is_dir()):  # before the measurements
         raise LecoError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}; name a file")
+    if output is not None:
+        check_replaceable(output, b'"break_even"', overwrite)
     wanted, periods = load_experiment(source, data, runs, seed=seed, size=size, training=training, settings=settings)
     try:
         with stoppable_machine() as machine:
@@ -98,9 +103,9 @@ def plan(
     made = make_plan(prepared, budget, costs, source)
     path = save_plan(prepared, made)
     if output is not None:
-        write_text(output, json.dumps(made, ensure_ascii=False, indent=1) + "\n")
+        made.write(output)
     if as_json:
-        typer.echo(json.dumps(made, ensure_ascii=False, indent=1))
+        typer.echo(made.text(), nl=False)
         return
     _print_plan(made)
     typer.echo(f"kept in {path}")
@@ -146,66 +151,66 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _percent(found: dict[str, Any]) -> str:
-    return f"{100 * found['macc']:.1f} % ({100 * found['low']:.1f} to {100 * found['high']:.1f})"
+def _percent(found: "Expected") -> str:
+    return f"{100 * found.macc:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
 
 
-def _print_plan(made: dict[str, Any]) -> None:
-    now, costs = made["now"], made["costs"]
+def _print_plan(made: "Plan") -> None:
+    now, costs = made.now, made.costs
     typer.echo(
-        f"{made['data']}: {now['newest']:,} training and {now['validation']:,} validation samples labelled in "
-        f"{made['versions'][-1]}, {now['history']:,} older samples"
+        f"{made.data}: {now.newest:,} training and {now.validation:,} validation samples labelled in "
+        f"{made.versions[-1]}, {now.history:,} older samples"
     )
     typer.echo(
-        f"older samples: {now['relabellable']:,} can be relabelled, {now['known_already']:,} are determined by their "
-        f"old label, {now['unlabelled']:,} are unlabelled"
+        f"older samples: {now.relabellable:,} can be relabelled, {now.known_already:,} are determined by their "
+        f"old label, {now.unlabelled:,} are unlabelled"
     )
-    typer.echo(f"features: {made['features']}; a linear head on them")
-    relabel = "-" if costs["relabel"] is None else f"{costs['relabel']:.3g}"
-    derived = " on average, from the ontology" if costs["relabel_from_ontology"] else ""
-    typer.echo(f"costs: new {costs['new']:g}, relabel {relabel}{derived}, collect {costs['collect']:g}\n")
+    typer.echo(f"features: {made.features}; a linear head on them")
+    relabel = "-" if costs.relabel is None else f"{costs.relabel:.3g}"
+    derived = " on average, from the ontology" if costs.relabel_from_ontology else ""
+    typer.echo(f"costs: new {costs.new:g}, relabel {relabel}{derived}, collect {costs.collect:g}\n")
     _print_alternatives(made)
-    _print_relabel(made["relabel"])
-    _print_classes(made["classes"])
-    for line in made["assumes"]:
+    _print_relabel(made.relabel)
+    _print_classes(made.classes)
+    for line in made.assumes:
         typer.echo(f"assumes: {line}")
 
 
-def _print_alternatives(made: dict[str, Any]) -> None:
-    chosen = made["chosen"]
+def _print_alternatives(made: "Plan") -> None:
+    chosen = made.chosen
     rows = [
         [
-            f"{'* ' if best else ''}{row['kind']}",
-            f"{row['new']:,}",
-            f"{row['relabel']:,}",
-            f"{row['cost']:,.1f}",
+            f"{'* ' if best else ''}{row.kind}",
+            f"{row.new:,}",
+            f"{row.relabel:,}",
+            f"{row.cost:,.1f}",
             _percent(row),
-            "" if best else f"{-100 * row['ahead'][1]:+.1f} to {-100 * row['ahead'][0]:+.1f}",
+            "" if best else f"{-100 * row.ahead[1]:+.1f} to {-100 * row.ahead[0]:+.1f}",
         ]
-        for row in made["alternatives"]
-        for best in [(row["new"], row["relabel"]) == (chosen["new"], chosen["relabel"])]
+        for row in made.alternatives
+        for best in [(row.new, row.relabel) == (chosen.new, chosen.relabel)]
     ]
     print_table(["strategy", "new", "relabel", "cost", "mAcc", "against *"], rows, right=(1, 2, 3, 4, 5))
-    typer.echo(f"mAcc now {_percent(made['now'])}; expected {_percent(chosen)}; these are 90 % intervals")
-    if not made["now"]["relabellable"]:
+    typer.echo(f"mAcc now {_percent(made.now)}; expected {_percent(chosen)}; these are 90 % intervals")
+    if not made.now.relabellable:
         typer.echo("nothing to decide: no old label leaves several classes open")
-    elif made["decided"]:
-        typer.echo(f"decided: {chosen['kind']} is better than the pure strategies, at 90 %")
+    elif made.decided:
+        typer.echo(f"decided: {chosen.kind} is better than the pure strategies, at 90 %")
     else:
-        typer.echo(f"not decided by the data: {', '.join(made['rivals'])} may be as good")
-    if made["break_even"] is not None:
-        ratio = made["break_even"]
+        typer.echo(f"not decided by the data: {', '.join(made.rivals)} may be as good")
+    if made.break_even is not None:
+        ratio = made.break_even
         typer.echo(
-            f"relabelling pays if it costs less than {ratio['ratio']:.2f} of collecting and labelling a new sample "
-            f"({ratio['low']:.2f} to {ratio['high']:.2f})"
+            f"relabelling pays if it costs less than {ratio.ratio:.2f} of collecting and labelling a new sample "
+            f"({ratio.low:.2f} to {ratio.high:.2f})"
         )
 
 
-def _print_relabel(classes: list[dict[str, Any]]) -> None:
-    relabels = sorted((row for row in classes if row["count"]), key=lambda row: -row["count"])
+def _print_relabel(classes: "Sequence[OldClass]") -> None:
+    relabels = sorted((row for row in classes if row.count), key=lambda row: -row.count)
     if relabels:
         rows = [
-            [f"{row['version']}: {row['class']}", f"{row['count']:,}", f"{row['of']:,}", f"{row['cost']:.3g}"]
+            [f"{row.version}: {row.name}", f"{row.count:,}", f"{row.of:,}", f"{row.cost:.3g}"]
             for row in relabels[:_MOST_ROWS]
         ]
         typer.echo()
@@ -213,21 +218,25 @@ def _print_relabel(classes: list[dict[str, Any]]) -> None:
         _print_rest(len(relabels))
 
 
-def _print_classes(classes: list[dict[str, Any]]) -> None:
-    shown = sorted((row for row in classes if row["expected"] is not None), key=lambda row: row["expected"])
+def _print_classes(classes: "Sequence[NewClass]") -> None:
+    shown = sorted((row for row in classes if row.expected is not None), key=lambda row: row.expected or 0.0)
     rows = [
         [
-            row["class"],
-            str(row["labelled"]),
-            f"{row['new']:.1f}",
-            f"{row['relabel']:.1f}",
-            f"{100 * row['accuracy']:.0f}",
-            f"{100 * row['expected']:.0f} ({100 * row['low']:.0f} to {100 * row['high']:.0f})",
+            row.name,
+            str(row.labelled),
+            f"{row.new:.1f}",
+            f"{row.relabel:.1f}",
+            _whole_percent(row.accuracy),
+            f"{_whole_percent(row.expected)} ({_whole_percent(row.low)} to {_whole_percent(row.high)})",
         ]
         for row in shown[:_MOST_ROWS]
     ]
     print_table(["class, worst first", "labelled", "+ new", "+ old", "now, %", "expected, %"], rows, (1, 2, 3, 4, 5))
     _print_rest(len(shown))
+
+
+def _whole_percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}"
 
 
 def _print_rest(count: int) -> None:

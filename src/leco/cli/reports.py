@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from leco.reports.sections import Section
     from leco.reports.stored import Line
 
-_WRITERS = {  # imported when they are used
-    ".html": ("leco.reports.page", "to_html"),
-    ".md": ("leco.reports.formats", "to_markdown"),
-    ".tex": ("leco.reports.formats", "to_latex"),
-    ".csv": ("leco.reports.formats", "to_csv"),
+_WRITERS = {  # imported when they are used; and a part of what they write
+    ".html": ("leco.reports.page", "to_html", b"<title>leco report"),
+    ".md": ("leco.reports.formats", "to_markdown", b"# Report\n"),
+    ".tex": ("leco.reports.formats", "to_latex", b"% Needs \\usepackage{booktabs}."),
+    ".csv": ("leco.reports.formats", "to_csv", b"section,benchmark,data,"),
 }
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20
@@ -59,6 +59,9 @@ def write_report(
         Path, typer.Option("-o", "--output", help=f"File to write; its suffix is one of {', '.join(_WRITERS)}.")
     ] = Path("report.html"),
     strict: _Strict = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is not a report of leco, too.")
+    ] = False,
 ) -> None:
     """Write a report: tables, tested conclusions, figures.
 
@@ -66,14 +69,14 @@ def write_report(
     """
     if output.suffix not in _WRITERS:
         raise LecoError(f"--output {output}: {output.suffix!r} is not a format{nearest(output.suffix, _WRITERS)}")
-
+    module, writer, mark = _WRITERS[output.suffix]
     from leco.experiments.remote import at_hand
-    from leco.io import write_text
+    from leco.io import check_replaceable, write_text
     from leco.reports.report import make_report
     from leco.reports.stored import read_store
 
+    check_replaceable(output, mark, overwrite)
     made = make_report(read_store(at_hand(runs)))
-    module, writer = _WRITERS[output.suffix]
     write_text(output, getattr(import_module(module), writer)(made))
     for problem in and_more(made.problems, _MOST_PROBLEMS):
         typer.echo(f"warning: left out: {problem}", err=True)

@@ -68,7 +68,7 @@ def reproduce(
         for training in wanted
         for seed in (seeds_of(seeds) if seeds else range(training.runs))
     ]
-    graph = Graph.of(cells, data, runs if not dry_run or Path(runs).exists() else None)  # a dry run writes no store
+    graph = Graph.of(cells, data, runs, dry_run=dry_run)
     missing = graph.missing(runs)
     typer.echo(f"{found.place}: {found.caption}")
     done = len(graph.stages) - len(missing)

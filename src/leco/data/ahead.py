@@ -34,14 +34,20 @@ def quiet() -> Iterator[None]:
 
 
 def read_ahead(
-    read: Callable[[_Item], _Found], items: Iterable[_Item], count: int = THREADS
+    read: Callable[[_Item], _Found], items: Iterable[_Item], workers: int = 0, *, count: int = THREADS
 ) -> Generator[_Found, None, None]:
-    """Yield what `read` returns for each item, in their order; threads read up to `count` items ahead.
+    """Yield what `read` returns for each item, in their order.
+
+    As many processes as `workers` read ahead, or threads, which are up to `count` items ahead.
 
     >>> list(read_ahead(abs, [-3, 2, -1]))
     [3, 2, 1]
     """
-    with quiet(), ThreadPoolExecutor(THREADS) as pool:
+    return _in_processes(read, items, workers) if workers else _in_threads(read, items, count)
+
+
+def _in_threads(read: Callable[[_Item], _Found], items: Iterable[_Item], count: int) -> Generator[_Found, None, None]:
+    with quiet(), ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
         ahead: deque[Future[_Found]] = deque()
         try:
             for item in items:
@@ -54,16 +60,13 @@ def read_ahead(
             pool.shutdown(cancel_futures=True)
 
 
-def read_in_processes(
-    read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int
+def _in_processes(
+    read: Callable[[_Item], _Found], items: Iterable[_Item], workers: int
 ) -> Generator[_Found, None, None]:
-    """Yield what `read` returns for each item, in their order; as many processes as `workers` read ahead.
-
-    Errors are raised without torch's traceback.
-    """
+    calls = _Calls(read, items if isinstance(items, Sequence) else list(items))
     try:
-        yield from DataLoader(_Calls(read, items), batch_size=None, num_workers=workers)
-    except LecoError as error:
+        yield from DataLoader(calls, batch_size=None, num_workers=workers)
+    except LecoError as error:  # without torch's traceback
         raise LecoError(str(error).strip().splitlines()[-1].removeprefix("leco.errors.LecoError: ")) from None
 
 

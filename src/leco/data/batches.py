@@ -163,6 +163,10 @@ class Steps(Dataset[Step]):
         return Step(self._draw(self.new, step, "new"), history)
 
     def _draw(self, pool: "Pool", step: int, name: str) -> Batch:
+        drawn = self._drawn(pool, step, name)
+        return replace(drawn, complete=bool((drawn.rows != UNLABELLED).all()))
+
+    def _drawn(self, pool: "Pool", step: int, name: str) -> Batch:
         whole = Order(len(pool.indices), self.seed, name).stretch(step * self.batch_size, self.batch_size)
         chosen = whole[self.rank :: self.ranks]
         if self.crop is None:
@@ -225,7 +229,7 @@ def read_batch(samples: Samples, evidence: Evidence, ids: Tensor, versions: tupl
             labels[older.name][mine] = implied.to(known.dtype)
     assert rows is not None
     sizes = samples.sizes.read(ids) if samples.sizes is not None else None
-    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes, complete=bool((rows != UNLABELLED).all()))
+    return Batch(ids, samples.inputs.read(ids), rows, labels, sizes)
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -255,7 +259,7 @@ def without_contradictions(batch: Batch, samples: Samples, evidence: Evidence, *
         labels[version.name] = labels[version.name].masked_fill(wrong, NO_LABEL)
         if not guess:
             rows = rows.masked_fill(wrong & given, UNLABELLED)
-    return replace(batch, labels=labels, rows=rows, complete=bool((rows != UNLABELLED).all()))
+    return replace(batch, labels=labels, rows=rows)
 
 
 def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Tensor) -> Batch:
@@ -267,7 +271,7 @@ def without_classes(batch: Batch, _: Samples, evidence: Evidence, *, dropped: Te
     given = (batch.rows >= first) & (batch.rows < first + len(dropped))
     kept = {**batch.labels, newest: labels.masked_fill(wrong, NO_LABEL)}
     rows = batch.rows.masked_fill(wrong & given, UNLABELLED)
-    return replace(batch, labels=kept, rows=rows, complete=bool((rows != UNLABELLED).all()))
+    return replace(batch, labels=kept, rows=rows)
 
 
 def evaluated_together(shape: Sequence[int]) -> int:

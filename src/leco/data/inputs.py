@@ -52,7 +52,7 @@ def image_batches(
     """Read all images that are named, at most `size` at a time; paths in manifests are relative to `root`."""
     size, (rank, ranks) = at_once(shape, size), share
     files = (found for number, found in enumerate(image_paths(arguments, root)) if number // size % ranks == rank)
-    read = read_ahead(lambda found: (found, _read(found, shape, side)), files, size)
+    read = read_ahead(lambda found: (found, _read(found, shape, side)), files, count=size)
     with closing(read):
         while some := list(islice(read, size)):
             yield _stacked(some)

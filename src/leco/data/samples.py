@@ -1,6 +1,6 @@
 """Samples: inputs, and labels in each version."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from leco.data.ahead import read_ahead, read_in_processes
+from leco.data.ahead import read_ahead
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
@@ -132,8 +132,11 @@ class Samples:
         """Whether inputs and labels are in memory, or as quick to read."""
         return all(getattr(column, "in_memory", False) for column in (self.inputs, *self.labels.values()))
 
-    def each(self, read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = 0) -> Iterator[_Found]:
-        """Yield what `read` returns for each item, in their order; files are read ahead by `workers`, or by threads."""
+    def each(
+        self, read: Callable[[_Item], _Found], items: Sequence[_Item], workers: int = 0
+    ) -> Generator[_Found, None, None]:
+        """Yield what `read` returns for each item, in their order; files are read ahead, as by `read_ahead`."""
         if self.in_memory:
-            return map(read, items)
-        return read_in_processes(read, items, workers) if workers else read_ahead(read, items)
+            yield from map(read, items)
+        else:
+            yield from read_ahead(read, items, workers)

@@ -1,5 +1,6 @@
 """Feature vectors in memory, with labels in any common format."""
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,19 +39,22 @@ class ArrayDataset(Dataset):
     @classmethod
     def of(cls, features: Any, labels: Any, versions: Any, *, ontology: Any, split: Any) -> "ArrayDataset":
         """Check the arguments of `from_arrays`, and build the dataset."""
-        vectors = torch.as_tensor(np.asarray(features, dtype=np.float32))
+        try:
+            vectors = torch.as_tensor(np.asarray(features, dtype=np.float32))
+        except (TypeError, ValueError):
+            raise LecoError(f"features: must be an array of numbers (n, d), not {reprlib.repr(features)}") from None
         if vectors.ndim != 2 or not len(vectors):
             raise LecoError(f"from_arrays: features must have the shape (n, d), not {tuple(vectors.shape)}")
         if not vectors.isfinite().all():
             row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
             raise LecoError(f"from_arrays: features hold NaN or infinity, first in row {row}")
+        column = _column("labels", labels, len(vectors))
+        if not (versions is None or isinstance(versions, str)):
+            versions = _column("versions", versions, len(vectors))
         if ontology is None:
             known = plain_labels(np.asarray(labels))
         else:
-            known = read_labels(labels, versions, as_ontology(ontology))
-        count = len(next(iter(known.known.values())))
-        if count != len(vectors):
-            raise LecoError(f"from_arrays: {len(vectors)} feature vectors, but {count} labels")
+            known = read_labels(column, versions, as_ontology(ontology))
         return cls(vectors, known, _splits(split, len(vectors)))
 
     @property
@@ -170,13 +174,22 @@ class ArrayDataset(Dataset):
         )
 
 
+def _column(name: str, given: Any, count: int) -> NDArray[Any]:
+    """One value for each of so many feature vectors."""
+    try:
+        column = as_column(given)
+    except (TypeError, ValueError):
+        raise LecoError(f"{name}: must be a list of values, one for each sample, not {reprlib.repr(given)}") from None
+    if len(column) != count:
+        raise LecoError(f"{name}: has {len(column)} values, but there are {count} feature vectors")
+    return column
+
+
 def _splits(given: Any, count: int) -> NDArray[np.str_]:
     if given is None:
         return np.full(count, "train")
-    column = as_column(given)
+    column = _column("split", given, count)
     splits = np.array(["train" if blank else str(value) for value, blank in zip(column, missing(column), strict=True)])
-    if len(splits) != count:
-        raise LecoError(f"from_arrays: {count} feature vectors, but {len(splits)} splits")
     for value in dict.fromkeys(splits.tolist()):
         if value not in SPLITS:
             raise LecoError(f"from_arrays: split: {value!r} is not one of {', '.join(SPLITS)}{nearest(value, SPLITS)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from leco.arguments import checks_arguments
 from leco.data import UNTESTED
 from leco.data.benchmarks import load
 from leco.data.benchmarks import recipe as find_recipe
@@ -155,6 +156,7 @@ def _without_others(pool: Samples, split: Split) -> tuple[Samples, Tensor]:
     return replace(pool, labels=labels), (~mine).nonzero().squeeze(1)
 
 
+@checks_arguments
 def benchmark(
     name: str, root: str | Path = "data", *, size: int | None = None, transition: Kind = "tree"
 ) -> BenchmarkDataset:

@@ -3,7 +3,7 @@
 import html
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leco.arguments import checks_arguments
 from leco.data import SPLITS, UNTESTED
 from leco.data.importers.folders import read_folders
 from leco.data.importers.importer import Options, add_test_split, clean
@@ -23,6 +24,7 @@ from leco.data.manifest.manifest import Manifest, read_manifest
 from leco.data.manifest.table import Table, read_table
 from leco.data.manifest_samples import check_files, own_annotated, own_samples, own_test
 from leco.data.samples import Samples
+from leco.dataset.frame import as_table
 from leco.dataset.labels import as_ontology
 from leco.dataset.periods import FixedAssignment, Periods, contents, digest, without_leaks
 from leco.errors import LecoError
@@ -48,6 +50,7 @@ class Dataset(ABC):
     name: str
 
     @staticmethod
+    @checks_arguments
     def from_manifest(
         path: str | Path,
         ontology: "Ontology | str | Path",
@@ -68,6 +71,7 @@ class Dataset(ABC):
         )
 
     @staticmethod
+    @checks_arguments
     def from_folders(
         *folders: str | Path, ontology: "Ontology | str | Path", image_size: int | None = None
     ) -> "ManifestDataset":
@@ -86,6 +90,7 @@ class Dataset(ABC):
         return ManifestDataset(source.table(), history, root=source.root, image_size=image_size)
 
     @staticmethod
+    @checks_arguments
     def from_table(
         table: Any,
         ontology: "Ontology | str | Path",
@@ -95,9 +100,12 @@ class Dataset(ABC):
         modality: str | None = None,
     ) -> "ManifestDataset":
         """Use a data frame (pandas, polars, Arrow) or a mapping of columns, with the columns of a manifest."""
-        return ManifestDataset(_as_table(table), ontology, root=Path(root), image_size=image_size, modality=modality)
+        return ManifestDataset(
+            as_table(table), ontology, root=as_path("root", root), image_size=image_size, modality=modality
+        )
 
     @staticmethod
+    @checks_arguments
     def from_arrays(
         features: Any, labels: Any, versions: Any = None, *, ontology: Any = None, split: Any = None
     ) -> "ArrayDataset":
@@ -367,26 +375,3 @@ def manifest_periods(
         source=f"{data.path}, images of {data.image_size} pixels in {manifest.root}",
         refits=not (manifest.split == "val").any(),
     )
-
-
-def _as_table(frame: Any) -> Table:
-    """Convert a data frame or a mapping of columns to a table of text."""
-    for method in ("to_pydict", "to_dict"):  # Arrow; pandas, polars
-        if hasattr(frame, method):
-            convert = getattr(frame, method)
-            try:
-                frame = convert(orient="list")
-            except TypeError:
-                frame = convert(as_series=False) if "polars" in type(frame).__module__ else convert()
-            break
-    if not isinstance(frame, Mapping):
-        raise LecoError(f"from_table: pass a data frame or a mapping of columns, not {type(frame).__name__}")
-    columns = {str(name): [_as_cell(value) for value in values] for name, values in frame.items()}
-    if len({len(cells) for cells in columns.values()}) > 1:
-        raise LecoError("from_table: the columns differ in length")
-    return Table(Path("table"), columns)
-
-
-def _as_cell(value: Any) -> str:
-    missing = value is None or value != value  # NaN is not equal to itself
-    return "" if missing else str(value).strip()

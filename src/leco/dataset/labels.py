@@ -1,6 +1,7 @@
 """Labels in any common format, and the samples that each period may train on."""
 
 import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,8 @@ def as_ontology(given: object) -> Ontology:
             return Ontology.load(os.fspath(given))
         case Mapping():
             return Ontology.from_dict(given)
-    raise LecoError(f"an ontology is an Ontology, a path or a dictionary, not {given!r}")
+    what = " ".join(reprlib.repr(given).split())
+    raise LecoError(f"ontology: must be a leco.Ontology, a path or a mapping, not {what}")
 
 
 def plain_labels(y: Array) -> Labels:

@@ -15,13 +15,13 @@ from leco.experiments.stages import Stage
 from leco.experiments.store import Store
 from leco.modalities import MODALITIES
 from leco.model.bundle import write_bundle
-from leco.model.description import DESCRIPTION, Description, Metrics, Trial, read_description
+from leco.model.description import DESCRIPTION, FORMAT, Description, Metrics, Trial, read_description
 from leco.models.backbones import build_backbone
 from leco.models.names import top_of, trunk_of
 from leco.models.network import AnyNetwork
 from leco.models.weights import find_weights
 from leco.ontology.files import load
-from leco.records import Result
+from leco.records import CONFIG, Config, checked_stage, read_config
 
 
 def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: dict[str, Record]) -> Description:
@@ -37,14 +37,17 @@ def describe(stage: Stage, periods: Periods, network: AnyNetwork, calibration: d
         name = "unlabelled" if part.version == stage.version else part.version
         samples[name] = samples.get(name, 0) + len(part.indices)
     module = MODALITIES.module(modality.name)
+    sizes = modality.bundled(max(shape, periods.shape, key=max), stage.training.segmentation)
     return Description(
+        format=FORMAT,
         leco=leco.__version__,
         name=periods.name,
         task=modality.name,
         model=stage.training.network.backbone,
         heads=network.versions,
         shape=tuple(periods.shape),
-        **modality.bundled(max(shape, periods.shape, key=max), stage.training.segmentation),
+        side=sizes["side"],
+        window=sizes["window"],
         mean=tuple(mean),
         std=tuple(std),
         versions=tuple(version.name for version in ontology.versions),
@@ -73,28 +76,34 @@ def bundle_stage(
     if not (folder / DESCRIPTION).is_file():
         raise LecoError(f"{folder}: has no {DESCRIPTION}; delete the folder and train the stage again")
     store.check_weights(fingerprint)
+    checked_stage(folder, CONFIG)
     description = read_description(folder)
     calibration = read_description(store.folder(trial)).calibration if trial else description.calibration
     description = description.model_copy(update={"calibration": calibration, "trials": tuple(trials)})
-    ontology = load(store.ontologies / f"{result.ontology}.json").until(description.newest)
+    try:
+        ontology = load(store.ontologies / f"{result.ontology}.json").until(description.newest)
+    except LecoError as error:
+        raise LecoError(f"{error}; run the same experiment again to write it anew") from None
     if ontology.fingerprint != description.ontology:
         raise LecoError(f"{store.ontologies / result.ontology}.json: is not the ontology that {folder} was trained for")
     try:
         weights = load_file(store.weights(fingerprint))
     except (SafetensorError, OSError) as error:
         raise LecoError(f"{store.weights(fingerprint)}: cannot be read: {error}") from None
-    weights = _with_backbone(weights, description, result)
+    weights = _with_backbone(weights, description, read_config(folder / CONFIG), result.feature_scale)
     metrics = Metrics(validation=result.validation, test=result.test)
     write_bundle(target, description, ontology, weights, metrics)
 
 
-def _with_backbone(heads: dict[str, Tensor], description: Description, result: Result) -> dict[str, Tensor]:
+def _with_backbone(
+    heads: dict[str, Tensor], description: Description, config: Config, feature_scale: float
+) -> dict[str, Tensor]:
     """Add the pretrained backbone to heads that were trained on its features; other networks are complete."""
-    network = description.training["training"]["network"]
+    network = config.training.get("network", {})
     if not network.get("embed"):
         return heads
-    found = find_weights(description.model, network["weights"])
-    if found is None or found.digest != description.training["weights"]:
+    found = find_weights(description.model, str(network.get("weights")))
+    if found is None or found.digest != config.weights:
         raise LecoError(
             f"{description.model}: the weights on this machine are not those that the heads were trained on; "
             "install them, or delete the stage to train it again"
@@ -106,7 +115,7 @@ def _with_backbone(heads: dict[str, Tensor], description: Description, result: R
     for name, tensor in heads.items():
         takes_features = name.endswith(".weight") and (name.startswith("backbone.") or not hidden)
         place = name if divided else name.replace("backbone.", "backbone.top.", 1)
-        whole[place] = tensor * result.feature_scale if takes_features else tensor
+        whole[place] = tensor * feature_scale if takes_features else tensor
     return whole
 
 

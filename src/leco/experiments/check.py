@@ -12,6 +12,7 @@ from leco.dataset.check import LOOKED_INTO, Checked, check_labels, check_manifes
 from leco.dataset.dataset import manifest_periods
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment, ExperimentError, File, experiment
+from leco.experiments.memory import check_batches
 from leco.experiments.stages import Plan, plan
 from leco.experiments.timing import Reading, measure_reading
 from leco.experiments.train import check_network, inputs_of, misfits
@@ -40,10 +41,12 @@ def check(
     most: int | None = LOOKED_INTO,
     tick: Tick = lambda *_: None,
     start: Path | None = None,
+    *,
+    device: str = "auto",
 ) -> CheckedExperiment:
     """Check the experiment, its ontology, its manifest and its start, first separately and then together.
 
-    At most `most` images are decoded. `start` is that of `leco run`.
+    At most `most` images are decoded. `start` and `device` are those of `leco run`.
     """
     found = CheckedExperiment(Path(source))
     try:
@@ -67,7 +70,7 @@ def check(
         history = found.experiment is None or found.experiment.method != str(Method())
         check_labels(found, found.ontology, found.manifest, history)
     if found.experiment and found.ontology and found.manifest:
-        _check_training(found, found.experiment, found.ontology, found.manifest)
+        _check_training(found, found.experiment, found.ontology, found.manifest, device)
     elif found.experiment:
         _check_apart(found, found.experiment)
     return found
@@ -113,8 +116,10 @@ def _check_apart(found: CheckedExperiment, wanted: Experiment) -> None:
         found.add(found.problems, "start", *misfits(found.start, found.ontology, mine))
 
 
-def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Ontology, manifest: Manifest) -> None:
-    """Plan the stages, and check that the network takes the inputs."""
+def _check_training(
+    found: CheckedExperiment, wanted: Experiment, ontology: Ontology, manifest: Manifest, device: str
+) -> None:
+    """Plan the stages, and check that the network takes the inputs, and that batches fit into memory."""
     assert wanted.data is not None
     more: Any = {"root": wanted.data.root, "image_size": wanted.data.image_size, "modality": wanted.data.modality}
     data: ManifestDataset = Dataset.from_manifest(wanted.data.manifest, ontology, **more)
@@ -144,6 +149,11 @@ def _check_training(found: CheckedExperiment, wanted: Experiment, ontology: Onto
     except LecoError as error:
         place = "" if str(error).startswith("training.") else "training.network.backbone: "
         found.add(found.problems, "experiment", f"{place}{error}")
+        return
+    try:
+        check_batches(found.plan, periods, device)
+    except LecoError as error:
+        found.add(found.problems, "experiment", str(error))
 
 
 def planned(found: CheckedExperiment) -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ The number is decided once and kept in the store, so that the same command conti
 import hashlib
 import json
 import os
-from contextlib import suppress
-from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from leco.dataset import Periods
 from leco.errors import LecoError
@@ -16,10 +17,18 @@ from leco.experiments.experiment import Procedure, seconds_of
 from leco.experiments.stages import Plan, plan
 from leco.experiments.store import Store
 from leco.experiments.timing import SECONDS_OF_HEADS, measure, seconds_to_embed, seconds_to_score
-from leco.io import read_json, write_text
+from leco.records import FirstFormat, StoredRecord, read
 
 _FEWEST_STEPS, _MOST_STEPS = 50, 20_000
 _RESERVE = 0.85  # of the time; the rest is for reading and writing
+
+
+class Decision(StoredRecord):
+    """A file in `auto/`: the number of steps that was decided for a time."""
+
+    format: FirstFormat = 1
+    time: str = ""
+    steps: Annotated[int, Field(ge=0, le=_MOST_STEPS)]
 
 
 def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) -> Plan:
@@ -29,7 +38,7 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
     key = json.dumps([procedure.time, [stage.fingerprint for stage in whole.stages]])
     path = store.auto / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     if os.path.lexists(path):
-        steps = _known_steps(path)
+        steps = read(Decision, path, "delete it, and the speed is measured again").steps
     else:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise LecoError("time: speed is measured in one process only; set training.batches.steps under torchrun")
@@ -38,22 +47,12 @@ def fit_into(procedure: Procedure, periods: Periods, store: Store, device: str) 
             store.auto.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise LecoError(f"{store.auto}: cannot be written: {error.strerror}") from None
-        write_text(path, json.dumps({"time": procedure.time, "steps": steps}) + "\n")
+        Decision(time=procedure.time, steps=steps).write(path)
     if not steps:
         heads = {label: stage for label, stage in whole.trials.items() if label in HEADS}
         return Plan((tuple(heads.values()),), heads)
     settings = procedure.training.change(batches={"steps": steps})
     return plan(procedure.model_copy(update={"training": settings}), periods)
-
-
-def _known_steps(path: Path) -> int:
-    """Read the number of steps that was decided before."""
-    with suppress(LecoError):
-        known = read_json(path, 10_000)
-        steps = known.get("steps") if isinstance(known, dict) else None
-        if type(steps) is int and 0 <= steps <= _MOST_STEPS:
-            return steps
-    raise LecoError(f"{path}: is damaged; delete it, and the speed is measured again")
 
 
 def _steps_within(seconds: float, whole: Plan, periods: Periods, device: str) -> int:

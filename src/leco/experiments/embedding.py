@@ -6,9 +6,8 @@ continues, and memory does not grow with the number of images.
 """
 
 import hashlib
-import json
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +19,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from leco.data.ahead import read_ahead, read_in_processes
 from leco.data.file_digests import digest, file_digests, stamp
 from leco.data.rng import Draws
-from leco.data.samples import Column, Files, InMemory, Samples
+from leco.data.samples import Files, InMemory, Samples
 from leco.data.shards import Keys, Shards, Writer, as_keys
 from leco.data.views.images import View
 from leco.dataset import Periods
@@ -31,12 +29,12 @@ from leco.devices import place
 from leco.errors import LecoError
 from leco.experiments.machine import Machine, Stopped
 from leco.experiments.store import Store
-from leco.io import write_text
 from leco.modalities import Normalise
 from leco.models.folding import folded
 from leco.models.network import digest_tensors
 from leco.placement import sent_ahead
 from leco.progress import Tick
+from leco.records import FirstFormat, StoredRecord
 from leco.text import duration
 
 BATCH = 64
@@ -162,6 +160,15 @@ def embed(
     return Embedded(folder, stored, rows)
 
 
+class About(StoredRecord):
+    """`about.json`: what is in a folder of features, for people."""
+
+    format: FirstFormat = 1
+    backbone: str
+    view: str
+    dimensions: int
+
+
 @dataclass(frozen=True, eq=False)
 class _Identified:
     """Digests of the contents of some samples and, if they are files, of their paths, sizes and times."""
@@ -209,7 +216,8 @@ class _Work:
         """Embed this process's share of the missing samples, given by their places in `indices`."""
         embedder = self.embedder.on(fabric.device)
         blocks = missing[fabric.global_rank :: fabric.world_size].split(batch)  # type: ignore[no-untyped-call]
-        read = _read_ahead(self.samples.inputs, [self.indices[places] for places in blocks], machine.workers)
+        inputs_alone = replace(self.samples, labels={}, sizes=None)
+        read = inputs_alone.each(inputs_alone.inputs.read, [self.indices[places] for places in blocks], machine.workers)
         sent = sent_ahead(read, fabric.device, lambda inputs, send: send(inputs))
         share = -(-len(missing) // fabric.world_size)  # of the first process, the largest
         with writer, closing(read):
@@ -257,19 +265,9 @@ class _Work:
 
     def _describe(self, dimensions: int) -> None:
         """Note for people what is in the folder."""
-        about = {"backbone": self.embedder.key, "view": self.embedder.view, "dimensions": dimensions}
         if not (self.folder / "about.json").is_file():
-            write_text(self.folder / "about.json", json.dumps(about, ensure_ascii=False, indent=1) + "\n")
-
-
-def _read_ahead(column: Column, blocks: Sequence[Tensor], workers: int) -> Generator[Tensor, None, None]:
-    """Yield the inputs of blocks of samples; files are decoded a few blocks ahead, in other processes or in threads."""
-    if isinstance(column, InMemory):
-        yield from map(column.read, blocks)
-    elif workers:
-        yield from read_in_processes(column.read, blocks, workers)
-    else:
-        yield from read_ahead(column.read, blocks)
+            about = About(backbone=self.embedder.key, view=self.embedder.view, dimensions=dimensions)
+            about.write(self.folder / "about.json")
 
 
 def _short(text: str) -> str:

@@ -47,9 +47,14 @@ class Graph:
     memory: Path | None = None  # folder that remembers digests of files
 
     @classmethod
-    def of(cls, experiments: Sequence[Experiment], root: Path, runs: str | Path | None = None) -> "Graph":
-        """Plan all experiments; benchmarks are in the folder `root`, and `runs` is the store."""
-        memory = None if runs is None else memory_of(runs)
+    def of(
+        cls, experiments: Sequence[Experiment], root: Path, runs: str | Path | None = None, *, dry_run: bool = False
+    ) -> "Graph":
+        """Plan all experiments; benchmarks are in the folder `root`, and `runs` is the store.
+
+        A `dry_run` makes no store, but uses one that is there.
+        """
+        memory = None if runs is None or (dry_run and not Path(runs).exists()) else memory_of(runs)
         plans = tuple(plan(experiment, shared_periods(experiment, root, memory)) for experiment in experiments)
         stages: dict[str, Stage] = {}
         needed_by: dict[str, Experiment] = {}

@@ -47,7 +47,8 @@ def run_on_ray(
                 ray.get(finished[0])
                 progress.finish(name)
             except ray.exceptions.RayError as error:
-                progress.finish(name, str(error).strip().splitlines()[-1])
+                cause = getattr(error, "cause", None)  # of a task that raised
+                progress.finish(name, str(cause or error).strip().splitlines()[-1])
             yield progress
     finally:
         ray.shutdown()

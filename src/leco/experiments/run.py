@@ -129,9 +129,8 @@ def _train_stage(
         write_bytes(folder / "model.safetensors", save(weights))
         for name, content in pictures(judge, network).items():
             write_bytes(folder / name, content)
-        ontology = json.dumps(periods.ontology.to_dict(), ensure_ascii=False).encode()
-        store.keep_ontology(periods.ontology.fingerprint, ontology)
-        write_bytes(folder / "bundle.json", describe(stage, periods, network, calibration).write().encode())
+        store.keep_ontology(periods.ontology)
+        describe(stage, periods, network, calibration).write(folder / "bundle.json")
         result.summary(_config(stage)).write(folder / SUMMARY)
     store.complete(stage.fingerprint, result)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from leco.data.ahead import read_ahead, read_in_processes
+from leco.data.ahead import read_ahead
 from leco.data.copies import Copies, Sizes, write_copy
 from leco.data.file_digests import stamp
 from leco.data.samples import Column, Files, Samples
@@ -74,8 +74,8 @@ def _shrink(samples: Samples, folder: Path, machine: Machine) -> Samples:
     fabric, work = machine.fabric("32-true"), _Work.of(samples, folder)
     missing: list[int] = fabric.broadcast(work.missing())
     mine = missing[fabric.global_rank :: fabric.world_size]
-    copies = read_in_processes(work.copy, mine, machine.workers) if machine.workers else read_ahead(work.copy, mine)
     shown = machine.shown and fabric.is_global_zero
+    copies = read_ahead(work.copy, mine, machine.workers)
     with rate_bar("shrinking", "images", shown=shown) as tick, closing(copies) as done:
         for number, _ in enumerate(done, start=1):
             tick(number, len(mine))

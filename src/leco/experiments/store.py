@@ -5,6 +5,7 @@ A stage is trained in `partial/`, under a lock, and renamed into `stages/` when 
 
 import copy
 import fcntl
+import json
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from leco.records import RESULT, Result, checked_stage, is_complete, read_result
 
 if TYPE_CHECKING:
     from leco.models.network import AnyNetwork
+    from leco.ontology.ontology import Ontology
 
 CHECKPOINTS = ("checkpoint-a.safetensors", "checkpoint-b.safetensors")  # as `training.checkpoint` writes them
 _KEPT_IN_MEMORY = 4  # networks
@@ -209,10 +211,11 @@ class Store(AnyStore):
         with self.working(folder.name):  # so that no other process starts it meanwhile
             shutil.rmtree(folder)
 
-    def keep_ontology(self, fingerprint: str, content: bytes) -> None:
-        """Store an ontology, once for all stages that use it."""
-        path = self.ontologies / f"{fingerprint}.json"
-        if not path.is_file():
+    def keep_ontology(self, ontology: "Ontology") -> None:
+        """Store an ontology, once for all stages that use it; a damaged one is written again."""
+        path = self.ontologies / f"{ontology.fingerprint}.json"
+        content = json.dumps(ontology.to_dict(), ensure_ascii=False).encode()
+        if not path.is_file() or path.read_bytes() != content:
             self.ontologies.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from leco import settings
+from leco.arguments import checks_arguments
 from leco.data.periods import Annotation
 from leco.dataset import Dataset, Periods
 from leco.devices import check_shares
@@ -36,14 +38,14 @@ from leco.ontology.changes import require_same
 from leco.ontology.ontology import Ontology
 from leco.parts import Part
 from leco.progress import visible
-from leco.settings import DEFAULT_BUDGET, PARTS, Budget, Strategy
+from leco.settings import DEFAULT_BUDGET, Budget, Strategy
 from leco.training.loggers import LOGGERS
 from leco.training.loop import Report
 
 _MOST_WORKERS = 256
-PartGiven = Mapping[str, Any] | Part | None
 
 
+@checks_arguments
 def train(
     data: Dataset,
     *,
@@ -55,17 +57,17 @@ def train(
     time: str | None = None,
     budget: Budget | None = None,
     start: str | Path | Model | None = None,
-    network: PartGiven = None,
-    optimiser: PartGiven = None,
-    average: PartGiven = None,
-    batches: PartGiven = None,
-    views: PartGiven = None,
-    loss: PartGiven = None,
-    pseudo_labels: PartGiven = None,
-    history: PartGiven = None,
-    transfer: PartGiven = None,
-    segmentation: PartGiven = None,
-    finish: PartGiven = None,
+    network: Mapping[str, Any] | settings.NetworkSettings | None = None,
+    optimiser: Mapping[str, Any] | settings.OptimiserSettings | None = None,
+    average: Mapping[str, Any] | settings.AverageSettings | None = None,
+    batches: Mapping[str, Any] | settings.BatchSettings | None = None,
+    views: Mapping[str, Any] | settings.ViewSettings | None = None,
+    loss: Mapping[str, Any] | settings.LossSettings | None = None,
+    pseudo_labels: Mapping[str, Any] | settings.PseudoLabelSettings | None = None,
+    history: Mapping[str, Any] | settings.HistorySettings | None = None,
+    transfer: Mapping[str, Any] | settings.TransferSettings | None = None,
+    segmentation: Mapping[str, Any] | settings.SegmentationSettings | None = None,
+    finish: Mapping[str, Any] | settings.FinishSettings | None = None,
     store: str | Path = "runs",
     device: str = "auto",
     workers: int = 0,
@@ -114,21 +116,17 @@ def train(
     True
 
     """
-    parts = {
+    parts: dict[str, Mapping[str, Any] | Part | None] = {
         **{"network": network, "optimiser": optimiser, "average": average, "batches": batches},
         **{"views": views, "loss": loss, "pseudo_labels": pseudo_labels, "history": history, "transfer": transfer},
         **{"segmentation": segmentation, "finish": finish},
     }
-    if not isinstance(data, Dataset):
-        raise LecoError(f"data: must be a leco.Dataset, not {reprlib.repr(data)}; see Dataset.from_folders")
-    given = {name: _as_mapping(name, part) for name, part in parts.items() if part is not None}
+    given = {name: _as_mapping(part) for name, part in parts.items() if part is not None}
     start = None if start is None else as_path("start", start.place if isinstance(start, Model) else start)
     log = (log,) if isinstance(log, str) else log
-    if not isinstance(log, Sequence) or not all(isinstance(name, str) for name in log):
+    if not all(isinstance(name, str) for name in log):
         raise LecoError(f"log: must be one or several names of loggers, not {reprlib.repr(log)}")
-    if not isinstance(device, str):
-        raise LecoError(f"device: must be a name such as auto, cpu or cuda:1, not {reprlib.repr(device)}")
-    if type(workers) is not int or not 0 <= workers <= _MOST_WORKERS:
+    if not 0 <= workers <= _MOST_WORKERS:
         raise LecoError(f"workers: must be a whole number from 0 to {_MOST_WORKERS}, not {reprlib.repr(workers)}")
     if budget is not None and not data.is_benchmark:
         raise LecoError(f"budget: {budget!r} is for benchmarks; set `batches` and `network` for your own data")
@@ -162,12 +160,10 @@ def train(
         return run.train(machine, watch)
 
 
-def _as_mapping(name: str, part: object) -> dict[str, Any]:
-    """Return a part of the settings, typed or not, as a mapping of those that were set."""
-    if isinstance(part, PARTS[name]):
+def _as_mapping(part: Mapping[str, Any] | Part) -> dict[str, Any]:
+    """A part of the settings, which may be typed, as a mapping of those that were set."""
+    if isinstance(part, Part):
         return part.model_dump(exclude_unset=True)
-    if not isinstance(part, Mapping):
-        raise LecoError(f"{name}: must be a mapping or {PARTS[name].__name__}, not {reprlib.repr(part)}")
     return {str(key): value for key, value in part.items()}
 
 
@@ -241,6 +237,8 @@ class Run:
         final, _ = self.final
         if final != last:
             machine.say(f"training on all labels failed ({self._diverged(last)}); the model is the trial")
+        if leads():
+            self.store.keep_ontology(self.periods.ontology)
         if leads() and self.plan.trials:
             trial = self.plan.trials[decide(self.plan, self.store)].fingerprint
             tried = trials(self.plan, self.store)

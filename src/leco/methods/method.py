@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
 
+from leco.arguments import checks_arguments
 from leco.errors import LecoError, nearest
 
 Refine = Literal["plain", "filter", "cond"]
@@ -39,6 +40,7 @@ class Method:
         return self.coarse + pseudo + ("" if self.refine == "plain" else f"/{self.refine}")
 
     @classmethod
+    @checks_arguments
     def parse(cls, text: str) -> "Method":
         """Return the method with this name, as given by `str`."""
         known = {str(method): method for method in _combinations(tuple(_COARSE), tuple(_PSEUDO))}

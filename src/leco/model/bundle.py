@@ -139,8 +139,9 @@ def check_target(target: Path, task: str, source: Path | None = None) -> None:
         other = read_description(target).task
     strangers = [name for name in there if name not in FILES]
     if not other or strangers:
-        what = f"holds {strangers[0]!r}, which is not part of" if strangers else "exists and is not"
-        raise LecoError(f"{target}: {what} a bundle; choose a new folder")
+        if strangers:
+            raise LecoError(f"{target}: holds {strangers[0]!r}, which is not part of a bundle; choose a new folder")
+        raise LecoError(f"{target}: exists and is not a complete bundle; delete it, or choose a new folder")
     if other != task:
         raise LecoError(f"{target}: holds a bundle for {other}, not {task}; choose a new folder")
 
@@ -159,10 +160,10 @@ def write_bundle(
     target = target.resolve()
     description = description.model_copy(update={"format": FORMAT})
     with new_folder(target) as made:
-        write_text(made / DESCRIPTION, description.write())
+        description.write(made / DESCRIPTION)
         write_text(made / ONTOLOGY, to_yaml(ontology.to_dict()))
         write_bytes(made / WEIGHTS, save({name: tensor.cpu().contiguous() for name, tensor in weights.items()}))
-        write_text(made / METRICS, metrics.write())
+        metrics.write(made / METRICS)
         write_text(made / CARD, card(description, ontology, metrics))
         write_sums(made, (*_NEEDED, CARD))
         _put(made, target)

@@ -3,39 +3,30 @@
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from leco.errors import LecoError, nearest
 from leco.evaluation.calibration import Record
-from leco.io import checked, read_json
 from leco.modalities import MODALITIES, Modality, Normalise
 from leco.models.network import AnyNetwork
 from leco.ontology.ontology import Ontology
-from leco.records import VersionScores
+from leco.records import Scores, StoredRecord, read
 
 DESCRIPTION = "bundle.json"
 FORMAT: Final = 2  # a bundle of format 1 has no digests of its files
-_LARGEST_FILE = 32_000_000
 _LARGEST_INPUT = 20_000_000  # numbers of one sample; an image of 2,048 x 2,048 pixels, as training allows, has 13
 
 _Name = Annotated[str, Field(min_length=1, max_length=300)]
-_MOST_LEVELS = 20  # of a configuration
 _Edge = Annotated[int, Field(ge=1, le=4_096)]
 _Statistics = tuple[float, ...]
 
 
-def _is_shallow(value: Any, levels: int) -> bool:
-    """Whether lists and mappings are nested at most so many levels deep."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels > 0 and all(_is_shallow(part, levels - 1) for part in inner)
-
-
-class Trial(BaseModel):
+class Trial(StoredRecord):
     """A training that `auto` compared, and its scores at the newest version."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid")
 
     name: _Name
     method: _Name
@@ -45,12 +36,12 @@ class Trial(BaseModel):
     chosen: bool
 
 
-class Description(BaseModel):
+class Description(StoredRecord):
     """The inputs, predictions and origin of a model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid")
 
-    format: Literal[1, 2] = FORMAT
+    format: Annotated[int, Field(ge=1, le=FORMAT)]
     leco: _Name  # version of this package that wrote it
     name: _Name  # of the data
     task: _Name  # the modality
@@ -68,21 +59,19 @@ class Description(BaseModel):
     trained: _Name  # the version it was trained for; the newest, unless it was upgraded since
     ontology: _Name  # fingerprint
     evaluated: tuple[_Name, ...] = ()  # classes of the newest version that count, if not all
-    samples: dict[str, int] = {}  # what it was trained on: version or "unlabelled", and how many
-    held_out: dict[str, int] = {}  # validation, test
-    training: dict[str, Any] = {}  # the configuration of the stage
+    samples: dict[str, int] = Field(default={})  # what it was trained on: version or "unlabelled", and how many
+    held_out: dict[str, int] = Field(default={})  # validation, test
+    training: dict[str, Any] = Field(default={})  # the configuration of the stage
     modules: tuple[_Name, ...] = ()  # outside leco, which registered something that the model needs
-    calibration: dict[str, Record] = {}  # by version
-    trials: tuple[Trial, ...] = Field((), max_length=100)  # that `auto` compared; the chosen one was trained again
+    calibration: dict[str, Record] = Field(default={})  # by version
+    trials: tuple[Trial, ...] = Field(
+        default=(), max_length=100
+    )  # that `auto` compared; the chosen one was trained again
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Description":
-        if not _is_shallow(self.training, _MOST_LEVELS):
-            raise ValueError("`training` is nested too deeply")
         if math.prod(self.shape) > _LARGEST_INPUT:
             raise ValueError(f"inputs of shape {self.shape} do not fit a model for {self.task}")
-        fields = ("shape", "side", "window", "mean", "std")
-        self.modality.check_bundle({name: getattr(self, name) for name in fields})
         unknown = {*self.heads, self.trained, *self.calibration} - set(self.versions)
         if unknown or self.heads[-1] != self.versions[-1] or len(set(self.heads)) < len(self.heads):
             raise ValueError(
@@ -115,10 +104,6 @@ class Description(BaseModel):
         """Build the network, with newly initialised weights."""
         return self.modality.network(self.model, self.shape, [ontology[name] for name in self.heads])
 
-    def write(self) -> str:
-        """The text of the file."""
-        return self.model_dump_json(indent=1) + "\n"
-
 
 def backup_path(folder: Path) -> Path:
     """Path of a bundle while another one takes its place."""
@@ -136,45 +121,34 @@ def existing_folder(folder: Path) -> Path:
 def read_description(folder: Path) -> Description:
     """Read and check the `bundle.json` of a folder."""
     path = existing_folder(folder) / DESCRIPTION
-    content = read_json(path, _LARGEST_FILE)
-    number = content.get("format") if isinstance(content, dict) else None
-    if type(number) is not int or not 1 <= number <= FORMAT:  # JSON's true is Python's 1
-        what = f"is a bundle of format {number!r}" if isinstance(number, int) else "is not the description of a bundle"
-        raise LecoError(f"{path}: {what}; this leco reads formats 1 to {FORMAT}")
-    _check_modality(content, path)
-    return checked(Description, content, path, "is not the description of a bundle")
-
-
-def _check_modality(content: dict[str, Any], path: Path) -> None:
-    """Refuse a modality that is not registered, naming the module that would; nothing is imported because of a file."""
-    task, modules = content.get("task"), content.get("modules")
-    if not isinstance(task, str) or task in MODALITIES:
-        return
-    remedy = nearest(task, MODALITIES)
-    if isinstance(modules, list) and modules:
-        module = str(modules[0])[:100]
-        remedy = f", which the module {module!r} registers; import it first, on the command line with --import {module}"
-    raise LecoError(f"{path}: the model needs the modality {task[:100]!r}{remedy}")
+    found = read(Description, path)
+    if found.task not in MODALITIES:  # nothing is imported because of a file
+        remedy = nearest(found.task, MODALITIES)
+        if found.modules:
+            module = found.modules[0]
+            remedy = (
+                f", which the module {module!r} registers; import it first, on the command line with --import {module}"
+            )
+        raise LecoError(f"{path}: the model needs the modality {found.task!r}{remedy}")
+    try:
+        found.modality.check_bundle(found.model_dump(include={"shape", "side", "window", "mean", "std"}))
+    except ValueError as error:
+        raise LecoError(f"{path}: {error}") from None
+    return found
 
 
 METRICS = "metrics.json"
-_LARGEST_METRICS = 200_000_000
 
 
-class Metrics(BaseModel):
-    """Scores by version; None if the split is empty."""
+class Metrics(StoredRecord):
+    """Scores by version; None if the split is empty. Its format is that of the bundle."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
-    validation: dict[str, VersionScores] | None = None
-    test: dict[str, VersionScores] | None = None
-
-    def write(self) -> str:
-        """The text of the file."""
-        return self.model_dump_json(indent=1, by_alias=True) + "\n"
+    validation: Scores | None = None
+    test: Scores | None = None
 
 
 def read_metrics(folder: Path) -> Metrics:
     """Read and check the `metrics.json` of a folder."""
-    path = folder / METRICS
-    return checked(Metrics, read_json(path, _LARGEST_METRICS), path, "holds no scores")
+    return read(Metrics, folder / METRICS)

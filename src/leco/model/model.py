@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from leco.arguments import checks_arguments
 from leco.data import SPLITS
 from leco.data.inputs import ALONE, InputBatch, Share, array_batches
 from leco.dataset import Dataset
@@ -96,6 +97,7 @@ class Model:
             network = network.on(folded(network.backbone, example.to(device)))
         return Predictor(network, known.modality, known.normaliser(), self.ontology, device, known.window or 0)
 
+    @checks_arguments
     def predict(
         self,
         inputs: Any,
@@ -159,6 +161,7 @@ class Model:
                     answers = list(backed_off(probs, self.ontology, back_off, reliability))
             yield batch.names, answers, batch.problems
 
+    @checks_arguments
     def predict_proba(
         self, inputs: Any, *, version: str | None = None, root: str | Path | None = None, batch_size: int = 64
     ) -> NDArray[np.float32]:
@@ -178,6 +181,7 @@ class Model:
         probs: NDArray[np.float32] = torch.cat(parts).numpy()
         return probs
 
+    @checks_arguments
     def predict_masks(
         self,
         inputs: str | Path | Sequence[str | Path],
@@ -221,6 +225,7 @@ class Model:
                 self.predictor, side, _paths(inputs), chosen, Path(folder), root=below, overwrite=overwrite, share=share
             )
 
+    @checks_arguments
     def evaluate(
         self,
         data: Dataset | str | Path,
@@ -256,6 +261,7 @@ class Model:
             )
         return evaluated(models, data, split, make_fabric(self._device))
 
+    @checks_arguments
     def upgrade(self, ontology: Ontology | str | Path) -> "Model":
         """Return a model for the newest version of an ontology that continues this model's own.
 
@@ -266,6 +272,7 @@ class Model:
         description, network = upgraded(self.description, self.ontology, self.network, history, self.place)
         return Model(description, history, self._metrics, network=network, device=self._device)
 
+    @checks_arguments
     def export(self, path: str | Path) -> float:
         """Write one ONNX file, and return the largest difference between its probabilities and torch's."""
         from leco.model.onnx import export_onnx
@@ -274,6 +281,7 @@ class Model:
         write_bytes(as_path("export", path), content)
         return difference
 
+    @checks_arguments
     def save(self, folder: str | Path) -> Path:
         """Write the model to a folder, for `leco.load`: weights, ontology, scores and model card, but no code."""
         weights = self.network.state_dict()
@@ -329,6 +337,7 @@ class Model:
         return f"<table><caption>{title}</caption><tr>{heads}</tr>{rows}</table>"
 
 
+@checks_arguments
 def load(folder: str | Path, *, device: str = "auto", verify: bool = True) -> Model:
     """Load a model that `Model.save` or `leco run` wrote; nothing in the folder is executed.
 

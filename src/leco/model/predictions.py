@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
-from leco.errors import LecoError
+from leco.errors import LecoError, printable
 from leco.evaluation.calibration import Held, Reliability, level_of, likeliest
 from leco.io import as_path, write_bytes
 from leco.ontology.ontology import Ontology
@@ -160,6 +160,7 @@ class Writer:
         if not self.begun:
             self.table.writerow(column_names(self.top, self.backs_off))
             self.begun = True
+        names = [printable(name) for name in names] if self.file.isatty() else names
         for name, answer in zip(names, answers, strict=True):
             if self.kind == "csv":
                 self.table.writerow(csv_cells(self._cells(name, answer), self.verbatim))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leco.arguments import checks_arguments
 from leco.errors import LecoError, nearest
 from leco.ontology.changes import Change, changes
 from leco.ontology.transition import Transition
@@ -68,12 +69,14 @@ class Ontology:
         return taxonomy(name, versions, lineages, ignored)
 
     @classmethod
+    @checks_arguments
     def load(cls, path: Path | str) -> "Ontology":
         """Read and check a ``.yaml``, ``.json`` or ``.tsv`` file."""
         from leco.ontology.files import load
 
         return load(Path(path))
 
+    @checks_arguments
     def save(self, path: Path | str) -> None:
         """Write a ``.yaml``, ``.json`` or ``.tsv`` file, atomically."""
         from leco.ontology.files import save

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from leco.data.periods import seeded, stratified_sets
 from leco.errors import LecoError
-from leco.io import read_json, write_text
 from leco.planning.heads import Head
 from leco.planning.known import HISTORY, NEWEST, VALIDATION, Known
+from leco.planning.record import PRIORS, Fitted, Prior
+from leco.records import read
 
 FOLDS = 5
 DRAWS = 10  # every newest sample is held out twice
 LEVELS = 4  # sizes of subsample of the newest labels: 100, 71, 50 and 35 %
-PRIORS = (0.03, 0.1, 0.3, 1.0)
 _HISTORY_SHARES = (1.0, 0.5, 0.0)
-_LARGEST_FILE = 50_000_000
+_REMEDY = "delete it, and it is measured again"
 _LEAST_SPREAD = 0.003  # of mAcc between trainings: few draws may show none
 
 
@@ -82,10 +82,7 @@ def _first_labels(known: Known, samples: Tensor) -> Tensor:
 def choose_prior(known: Known, seed: int, path: Path) -> float:
     """Return the prior that is best on the first fold and validation; it is kept in a file."""
     if path.is_file():
-        kept = _read_kept(path, "prior")
-        if kept not in PRIORS:
-            raise _damaged(path)
-        return float(str(kept))
+        return read(Prior, path, _REMEDY).prior
     first = draw(known, 0, seed)
     rows = known.rows(first.held_out)
 
@@ -96,7 +93,7 @@ def choose_prior(known: Known, seed: int, path: Path) -> float:
         return float((hits / counts)[counts > 0].mean())
 
     prior = max(PRIORS, key=macc)
-    write_text(path, json.dumps({"prior": prior}) + "\n")
+    Prior(prior=prior).write(path)
     return prior
 
 
@@ -159,27 +156,14 @@ def _fitted(head: Head, drawn: Draw, point: Point, folder: Path) -> Tensor:
     key = hashlib.sha256(json.dumps([head.name, newest.tolist(), history.tolist(), held_out.tolist()]).encode())
     path = folder / f"{drawn.number}-{point}-{key.hexdigest()[:12]}.json"
     if path.is_file():
-        found = _read_kept(path, "right")
-        if not isinstance(found, str) or len(found) != len(held_out):
-            raise _damaged(path)
+        found = read(Fitted, path, _REMEDY).right
+        if len(found) != len(held_out):
+            raise LecoError(f"{path}: is damaged: it has {len(found)} rows of {len(held_out)}; {_REMEDY}")
         return torch.tensor([float(digit == "1") for digit in found]).double()
     right = head.predict(newest, history, held_out) == head.known.classes[held_out]
-    content = {"new": len(newest), "old": len(history), "right": "".join(map(str, right.int().tolist()))}
-    write_text(path, json.dumps(content) + "\n")
+    digits = "".join(map(str, right.int().tolist()))
+    Fitted(new=len(newest), old=len(history), right=digits).write(path)
     return right.double()
-
-
-def _read_kept(path: Path, key: str) -> object:
-    """Return the value of a key in a JSON file; None if the file is damaged or lacks it."""
-    try:
-        content = read_json(path, _LARGEST_FILE)
-    except LecoError:
-        return None
-    return content.get(key) if isinstance(content, dict) else None
-
-
-def _damaged(path: Path) -> LecoError:
-    return LecoError(f"{path}: is damaged; delete it, and it is measured again")
 
 
 def _spread(trials: Sequence[Tensor], classes: Tensor) -> float:

@@ -5,9 +5,9 @@ import io
 from collections.abc import Iterable
 
 from leco.errors import and_more
+from leco.planning.record import NewClass
 from leco.reports.analyses import Analysis
 from leco.reports.comparison import LEVEL, MARGIN, SEEDS
-from leco.reports.plans import PlannedClass
 from leco.reports.report import Entry, Finding, Part, Report, Table, entry
 from leco.text import GAP, csv_cells, escape_markdown, interval, markdown_table, percent, plural
 from leco.text import escape_markdown as escape
@@ -136,7 +136,7 @@ def analysis_lines(analysis: Analysis) -> list[str]:
     return [*markdown_table(headings, len(analysis.labels), rows), "", escape(analysis.caption)]
 
 
-def _md_class(row: PlannedClass) -> list[str]:
+def _md_class(row: NewClass) -> list[str]:
     counts = [str(row.labelled), f"{row.new:.1f}", f"{row.relabel:.1f}"]
     return [
         escape(row.name),

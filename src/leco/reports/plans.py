@@ -1,42 +1,12 @@
 """The plans of a store: cost against expected accuracy, the chosen point, and every class."""
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from leco.errors import printable
+from leco.errors import LecoError, printable
+from leco.planning.record import CurvePoint, Expected, NewClass, Option, Plan, read_plan
 from leco.text import interval, percent
-
-_LARGEST_FILE = 10_000_000
-# Errors of reading files that are damaged, or that hold something else.
-_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """The mAcc to expect at a cost, and its 90 % interval, as fractions."""
-
-    cost: float
-    macc: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class PlannedClass:
-    """A newest class: its labels now, those to come, and its accuracy now and then, as fractions."""
-
-    name: str
-    labelled: int
-    new: float
-    relabel: float
-    accuracy: float | None
-    expected: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
@@ -45,10 +15,10 @@ class PlanPart:
 
     title: str
     facts: tuple[tuple[str, str], ...]
-    curve: Mapping[str, Sequence[Expectation]]  # by strategy
-    chosen: Expectation
+    curve: Mapping[str, Sequence[CurvePoint]]  # by strategy
+    chosen: Option
     relabel: tuple[tuple[str, int, int], ...]  # old class, samples to relabel, samples in all
-    classes: tuple[PlannedClass, ...]
+    classes: tuple[NewClass, ...]
 
 
 def read_plans(runs: Path) -> tuple[tuple[PlanPart, ...], tuple[str, ...]]:
@@ -56,82 +26,48 @@ def read_plans(runs: Path) -> tuple[tuple[PlanPart, ...], tuple[str, ...]]:
     parts, problems = [], []
     for path in sorted((runs / "plans").glob("*/plan-*.json")):
         try:
-            if path.stat().st_size > _LARGEST_FILE:
-                raise ValueError(f"it is larger than {_LARGEST_FILE / 1e6:.0f} MB")
-            parts.append(_part(json.loads(path.read_bytes())))
-        except _UNREADABLE as error:
-            problems.append(printable(f"{path}: {_explain(error)}"))
+            parts.append(_part(read_plan(path)))
+        except LecoError as error:
+            problems.append(printable(str(error)))
     return tuple(parts), tuple(problems)
 
 
-def _explain(error: Exception) -> str:
-    """Say why a file cannot be read as a plan."""
-    match error:
-        case OSError():
-            return str(error.strerror)
-        case json.JSONDecodeError() | UnicodeDecodeError():
-            return "is not valid JSON"
-        case KeyError():
-            return f"{error} is missing"
-    return f"is not a plan ({error})"
-
-
-def _part(plan: Mapping[str, Any]) -> PlanPart:
-    curve: dict[str, list[Expectation]] = {}
-    for point in plan["curve"]:
-        curve.setdefault(str(point["strategy"]), []).append(_expectation(point))
+def _part(plan: Plan) -> PlanPart:
+    curve: dict[str, list[CurvePoint]] = {}
+    for point in plan.curve:
+        curve.setdefault(point.strategy, []).append(point)
     return PlanPart(
-        f"What to annotate next: {plan['data']}, budget {_number(plan['budget']):,g}",
+        f"What to annotate next: {plan.data}, budget {plan.budget:,g}",
         tuple(_facts(plan)),
         curve,
-        _expectation(plan["chosen"]),
-        tuple((f"{row['version']}: {row['class']}", int(row["count"]), int(row["of"])) for row in plan["relabel"]),
-        tuple(_class(row) for row in plan["classes"]),
+        plan.chosen,
+        tuple((f"{row.version}: {row.name}", row.count, row.of) for row in plan.relabel),
+        plan.classes,
     )
 
 
-def _expectation(found: Mapping[str, Any]) -> Expectation:
-    return Expectation(*(_number(found[key]) for key in ("cost", "macc", "low", "high")))
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value} is not a finite number")
-    return number
-
-
-def _class(row: Mapping[str, Any]) -> PlannedClass:
-    scores = (None if row[key] is None else _number(row[key]) for key in ("accuracy", "expected", "low", "high"))
-    return PlannedClass(str(row["class"]), int(row["labelled"]), _number(row["new"]), _number(row["relabel"]), *scores)
-
-
-def _facts(plan: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    now, chosen, costs = plan["now"], plan["chosen"], plan["costs"]
-    new, collect = _number(costs["new"]), _number(costs["collect"])
-    relabel = "nothing" if costs["relabel"] is None else f"{_number(costs['relabel']):.3g}"
-    derived = " on average, by the bits that old labels leave open" if costs["relabel_from_ontology"] else ""
-    yield "costs", f"a new label {new:g}, relabelling {relabel}{derived}, collecting {collect:g}"
-    labelled = f"{int(now['newest']):,} newest labels, {int(now['relabellable']):,} samples to relabel"
-    yield "samples", f"{labelled}, {int(now['unlabelled']):,} unlabelled"
-    rivals = ", ".join(map(str, plan["rivals"]))
-    verdict = "decided at 90 %" if plan["decided"] else f"not decided: {rivals} may be as good"
-    verdict = verdict if int(now["relabellable"]) else "nothing could be relabelled"
-    counts = f"label {int(chosen['new']):,} new ({int(chosen['collect']):,} to be collected), relabel"
-    yield "chosen", f"{chosen['kind']}: {counts} {int(chosen['relabel']):,}; {verdict}"
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    now, chosen, costs = plan.now, plan.chosen, plan.costs
+    relabel = "nothing" if costs.relabel is None else f"{costs.relabel:.3g}"
+    derived = " on average, by the bits that old labels leave open" if costs.relabel_from_ontology else ""
+    yield "costs", f"a new label {costs.new:g}, relabelling {relabel}{derived}, collecting {costs.collect:g}"
+    labelled = f"{now.newest:,} newest labels, {now.relabellable:,} samples to relabel"
+    yield "samples", f"{labelled}, {now.unlabelled:,} unlabelled"
+    verdict = "decided at 90 %" if plan.decided else f"not decided: {', '.join(plan.rivals)} may be as good"
+    verdict = verdict if now.relabellable else "nothing could be relabelled"
+    counts = f"label {chosen.new:,} new ({chosen.collect:,} to be collected), relabel {chosen.relabel:,}"
+    yield "chosen", f"{chosen.kind}: {counts}; {verdict}"
     yield "expected", f"mAcc {_with_interval(chosen)}, now {_with_interval(now)}"
-    if plan["break_even"] is not None:
-        ratio, low, high = (_number(plan["break_even"][key]) for key in ("ratio", "low", "high"))
+    if (share := plan.break_even) is not None:
         yield (
             "break-even",
-            f"relabelling pays below {ratio:.2f} of the cost of a new, collected label ({low:.2f} to {high:.2f})",
+            f"relabelling pays below {share.ratio:.2f} of the cost of a new, collected label "
+            f"({share.low:.2f} to {share.high:.2f})",
         )
-    training = "real training" if plan.get("training") == "full" else "a linear head on them"
-    draws = f"{int(plan['draws'])} draws, seed {int(plan['seed'])}"
-    yield "measured with", f"{plan['features']}; {training}; {draws}"
-    yield "assumes", "; ".join(map(str, plan["assumes"]))
+    draws = f"{plan.draws} draws, seed {plan.seed}"
+    yield "measured with", f"{plan.features}; a linear head on them; {draws}"
+    yield "assumes", "; ".join(plan.assumes)
 
 
-def _with_interval(found: Mapping[str, Any]) -> str:
-    macc, low, high = (_number(found[key]) for key in ("macc", "low", "high"))
-    return f"{percent(macc)} % ({interval(low, high)})"
+def _with_interval(found: Expected) -> str:
+    return f"{percent(found.macc)} % ({interval(found.low, found.high)})"

@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leco.planning.record import CurvePoint, Option
 from leco.reports.details import ClassScore, Mistakes, Point
-from leco.reports.plans import Expectation
 
 # Okabe and Ito's colours that show on white and on black; a line style and a marker for each.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
@@ -113,7 +113,7 @@ def stacked_mistakes(rows: Mapping[str, Mistakes], older: str) -> str:
     return _svg(figure)
 
 
-def costs(lines: Mapping[str, Sequence[Expectation]], chosen: Expectation) -> str:
+def costs(lines: Mapping[str, Sequence[CurvePoint]], chosen: Option) -> str:
     """Cost against expected accuracy: a line for each strategy, the interval of the best one, and the chosen point."""
     figure, axes = _figure(3.4)
     for number, (name, points) in enumerate(lines.items()):

@@ -136,7 +136,10 @@ BAD = {
         r"must have the shape \(n, d\)",
     ),
     "NaN": (lambda _: Dataset.from_arrays([[np.nan]], ["cat"], ontology=ONTOLOGY), "NaN or infinity, first in row 0"),
-    "too few labels": (lambda _: Dataset.from_arrays([[1.0], [2.0]], ["cat"], ontology=ONTOLOGY), "but 1 labels"),
+    "too few labels": (
+        lambda _: Dataset.from_arrays([[1.0], [2.0]], ["cat"], ontology=ONTOLOGY),
+        "labels: has 1 values, but there are 2 feature vectors",
+    ),
     "unknown split": (
         lambda _: Dataset.from_arrays([[1.0]], ["cat"], ontology=ONTOLOGY, split=["tset"]),
         "'tset' is not one of train, val, test; did you mean 'test'",

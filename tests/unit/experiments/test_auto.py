@@ -248,7 +248,7 @@ def test_the_bundle_has_the_final_weights_the_trials_and_the_calibration_of_the_
     trial = whole.run.store.folder(whole.run.plan.trials[chosen].fingerprint)
     assert description.calibration
     assert (
-        json.loads(description.write())["calibration"] == json.loads((trial / "bundle.json").read_text())["calibration"]
+        json.loads(description.text())["calibration"] == json.loads((trial / "bundle.json").read_text())["calibration"]
     )
     assert description.held_out == {"validation": 0, "test": 15}
 

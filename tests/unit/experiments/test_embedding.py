@@ -128,7 +128,7 @@ def test_features_are_computed_once(bench, tmp_path):
     assert line.startswith("embedded 20 new images of 20 with toy in ")
     assert line.endswith(" images/s)")
     about = json.loads((bench.folder / "about.json").read_text())
-    assert about == {"backbone": "toy", "view": "plain", "dimensions": DIMENSIONS}
+    assert about == {"format": 1, "backbone": "toy", "view": "plain", "dimensions": DIMENSIONS}
 
 
 def test_of_a_set_that_grew_only_the_new_images_are_embedded(bench, tmp_path):

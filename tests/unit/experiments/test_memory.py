@@ -5,7 +5,7 @@ from tests.unit.experiments.test_check import folder, look  # noqa: F401 (a fixt
 
 from leco import LecoError
 from leco.experiments import memory as memory_module
-from leco.experiments.memory import StepMemory, check_batches, step_memory
+from leco.experiments.memory import StepMemory, check_batches, least_memory, step_memory
 
 
 def test_what_a_step_keeps_follows_from_the_layers(folder):  # noqa: F811
@@ -68,3 +68,42 @@ def test_a_batch_that_is_too_large_for_the_memory_is_refused_before_it_is_taken(
     memory = step_memory(found.plan.stages[-1], found.periods, "cpu")
     parts = look(folder, network__backbone="wrn-10-1", batches__size="65536", batches__parts=str(memory.parts))
     check_batches(parts.plan, parts.periods, "cpu")
+
+
+@pytest.mark.parametrize("backbone", ["wrn-10-1", "wrn-28-2", "resnet18"])
+def test_the_least_that_a_step_takes_is_known_without_a_step(folder, backbone):  # noqa: F811
+    found = look(folder, network__backbone=backbone, network__weights="random", batches__size="64")
+    stage = found.plan.stages[-1]
+    least, measured = least_memory(stage, found.periods), step_memory(stage, found.periods, "cpu")
+    assert least.sample == pytest.approx(measured.sample, rel=0.1)
+    assert 0.6 < least.weights / measured.weights < 1
+    half = look(folder, network__backbone=backbone, network__weights="random", network__precision="bf16-mixed")
+    assert least_memory(half.plan.stages[-1], half.periods).sample == least.sample // 2
+
+
+def test_a_small_batch_of_large_inputs_is_refused_without_a_step(folder, monkeypatch):  # noqa: F811
+    found = look(folder, network__backbone="wrn-28-2", batches__size="512")
+    measured: list[object] = []
+
+    def never(*_: object) -> StepMemory:
+        measured.append(_)
+        return StepMemory(0, 0, 0, None)
+
+    monkeypatch.setattr(memory_module, "step_memory", never)
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 10**9)
+    (problem,) = look(folder, network__backbone="wrn-28-2", batches__size="512").problems  # of `leco check`
+    assert problem.message.startswith("training.batches.size: a batch of 512 takes")
+    with pytest.raises(LecoError, match=r"a batch of 512 takes about 2\.\d GB, but 1.*; the largest .* is 1\d\d$"):
+        check_batches(found.plan, found.periods, "cpu")
+    assert measured == []
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 4 * 10**9)  # near enough to be measured
+    check_batches(found.plan, found.periods, "cpu")
+    assert len(measured) == 1
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 10**9)
+    saving = look(folder, network__backbone="wrn-28-2", batches__size="512", network__recompute="true")  # keeps less
+    assert len(measured) == 2
+    assert saving.problems == []
+    measured.clear()
+    monkeypatch.setattr(memory_module, "available_memory", lambda: 4 * 10**10)
+    check_batches(found.plan, found.periods, "cpu")
+    assert measured == []

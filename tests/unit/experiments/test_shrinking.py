@@ -184,7 +184,7 @@ def test_the_processes_of_torchrun_share_the_work(samples, tmp_path, monkeypatch
         made.append((current_thread().name, path.name))
         write_copy(path, pixels)
 
-    one_by_one = lambda make, items: (make(item) for item in items)  # noqa: E731 (warning filters are global)
+    one_by_one = lambda make, items, workers: (make(item) for item in items)  # noqa: E731 (warning filters are global)
     monkeypatch.setattr(shrinking, "read_ahead", one_by_one)
     monkeypatch.setattr(shrinking, "write_copy", write)
     with ThreadPoolExecutor(2) as pool:

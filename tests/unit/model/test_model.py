@@ -443,7 +443,7 @@ def test_wrong_calls_for_masks_are_refused(model, segmenter, pictures, tmp_path)
     segments = model_of(segmenter[0])
     with pytest.raises(LecoError, match="'v9' is not a version of"):
         segments.predict_masks(segmenter[0].folder.parent / "1.png", tmp_path / "masks", version="v9")
-    with pytest.raises(LecoError, match="inputs: must be a path, or a list of paths, not ndarray"):
+    with pytest.raises(LecoError, match="inputs: must be a list or the path of a local file or folder, not array"):
         segments.predict_masks(np.zeros((1, 32, 32, 3), dtype=np.uint8), tmp_path / "masks")
     assert list(tmp_path.iterdir()) == []
 

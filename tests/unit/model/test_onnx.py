@@ -53,6 +53,15 @@ def test_a_served_model_answers_as_the_bundle_does(trained, new, served):
     np.testing.assert_allclose(coarse, new.ontology.transition("v2", "v1").project(expected), atol=1e-5)
 
 
+def test_a_file_of_other_origin_is_not_replaced(new, served, tmp_path):
+    output = tmp_path / "model.onnx"
+    output.write_bytes(b"somebody else's")
+    assert "was not written by leco" in str(export(new, output).exception)
+    assert output.read_bytes() == b"somebody else's"
+    output.write_bytes(served.read_bytes())
+    assert export(new, output).exit_code == 0
+
+
 def test_the_file_says_what_it_is(new, served):
     model = onnx.load(served)
     known = {prop.key: prop.value for prop in model.metadata_props}

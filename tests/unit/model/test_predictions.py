@@ -120,6 +120,16 @@ def write(kind: str, top: int, answers: list[Answer], backs_off: bool = False) -
     return file.getvalue()
 
 
+def test_control_characters_of_names_do_not_reach_a_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for file, shown in ((Terminal(), "z\\x1b[31m.png"), (io.StringIO(), "z\x1b[31m.png")):
+        Writer(file, "csv", 1, False).write(["z\x1b[31m.png"], iter([Answer("v1", (("a", 1.0),))]))
+        assert file.getvalue().splitlines()[1] == f"{shown},v1,a,1.000000"
+
+
 def test_what_a_spreadsheet_takes_for_a_formula_is_text_in_a_table_unless_asked_for_verbatim():
     answers = [Answer("v1", (("=1+1", 0.75), ("-1.5", 0.25))), Answer("v1", (("-", 1.0),))]
 

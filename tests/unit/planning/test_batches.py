@@ -119,6 +119,6 @@ def test_wrong_calls_are_refused(own):
     result = leco(*export, "--new", 7, cwd=own)
     assert result.returncode == 2
     assert "nothing to export: collect 7 new samples" in result.stderr
-    plan = {"format": 1, "seed": 0, "versions": ["a"], "chosen": {"new": 1, "relabel": 1}}
-    (own / "plan.json").write_text(json.dumps(plan))
+    plan = leco("plan", "experiment.yaml", "--budget", 5, "--draws", 5, "--json", cwd=own)
+    (own / "plan.json").write_text(json.dumps(json.loads(plan.stdout) | {"versions": ["a"]}))
     assert_refused([*export, "--plan", "plan.json"], "is a plan for other data, with the versions a", own)

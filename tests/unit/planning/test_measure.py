@@ -40,6 +40,6 @@ def test_what_was_measured_is_refused_when_damaged(own):
         path = next(found.context.folder.glob(name))
         before = path.read_bytes()
         path.write_text(kept)
-        with pytest.raises(LecoError, match="is damaged; delete it"):
+        with pytest.raises(LecoError, match=r"is damaged.*; delete it, and it is measured again"):
             prepared(own)
         path.write_bytes(before)

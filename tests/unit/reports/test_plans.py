@@ -28,9 +28,12 @@ def runs(tmp_path: Path) -> Path:
     row = {"class": ODD, "labelled": 7, "history": 9.0, "new": 1.5, "relabel": 3.5}
     plan = {
         **{"format": 1, "source": "e.yaml", "data": "labels", "task": "features", "versions": ["v1", "v2"], "seed": 0},
-        **{"features": "the feature vectors themselves", "training": "head", "draws": 10, "budget": 40.0},
+        **{"features": "the feature vectors themselves", "draws": 10, "budget": 40.0},
         "costs": {"new": 1.0, "relabel": 0.4, "collect": 0.0, "relabel_from_ontology": False},
-        "now": {"newest": 100, "relabellable": 80, "unlabelled": 3, "macc": 0.5, "low": 0.48, "high": 0.52},
+        "now": {
+            **{"newest": 100, "validation": 0, "history": 90, "relabellable": 80, "known_already": 7, "unlabelled": 3},
+            **{"macc": 0.5, "low": 0.48, "high": 0.52},
+        },
         **{"chosen": point, "decided": False, "rivals": ["relabel-old"], "alternatives": []},
         "break_even": {"ratio": 0.8, "low": 0.7, "high": 0.9},
         "relabel": [{"version": "v1", "class": "a|b", "count": 50, "of": 80, "cost": 0.4}],
@@ -55,7 +58,10 @@ def runs(tmp_path: Path) -> Path:
 def test_a_store_with_a_plan_alone_has_a_report(runs):
     report = make_report(read_store(runs))
     assert len(report.plans) == 1
-    assert [problem.rpartition("/")[2] for problem in report.problems] == ["plan-broken.json: 'new' is missing"]
+    assert [problem.rpartition("/")[2] for problem in report.problems] == [
+        "plan-broken.json: is damaged, or of another version of leco: chosen.macc: is missing; make a new one with "
+        "`leco plan`"
+    ]
     html, markdown = to_html(report), to_markdown(report)
     assert ODD not in html
     assert "&lt;script&gt;" in html

@@ -41,8 +41,8 @@ def test_folders_that_are_not_stages_are_left_out_with_a_message(tmp_path):
     assert messages.keys() == {"bare", "bytes", "cut", "empty", "list", "odd"}
     assert messages["empty"] == "result.json: no such file"
     assert "summary.json: is damaged, or of another version of leco: Invalid JSON" in messages["cut"]
-    assert "byte 0xff is not UTF-8" in messages["bytes"]
-    assert messages["bare"] == "summary.json: is damaged, or of another version of leco: config: Field required"
+    assert "summary.json: is damaged, or of another version of leco: Invalid JSON" in messages["bytes"]
+    assert messages["bare"] == "summary.json: is damaged, or of another version of leco: config: is missing"
     assert messages["odd"].endswith("config: training.optimiser.learning_rate: should be a list of numbers")
     assert {line.folder.name for line in list_stages(runs) if line.status == "broken"} == messages.keys()
 

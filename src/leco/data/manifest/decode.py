@@ -1,8 +1,7 @@
 """The slow half of checking a manifest: open every image with its masks, once, and keep the pixels if asked to."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leco.data import SPLITS
-from leco.data.ahead import quiet
+from leco.data.ahead import read_ahead
 from leco.data.images import decode_image, inspect_image, letterbox_mask, letterboxed, middle_square, scaled_size
 from leco.data.manifest.checks import impossible, impossible_classes
 from leco.data.manifest.table import Fault
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from leco.data.manifest.manifest import Manifest
 
 IN_MEMORY = 1_000_000_000  # bytes of decoded images that are worth keeping
-_BATCH = 256  # images; an interrupt waits for them
+_AHEAD = 32  # images
 _VALUES = 65_536  # of a 16-bit mask
 
 
@@ -159,11 +158,10 @@ def inspect_pictures(
     def inspect(number: int) -> list[tuple[str, str | None, Fault]]:
         return list(_inspect(root, pictures[number], rules, tally, keep))
 
-    with quiet(), ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(pictures), _BATCH):
-            for number, faults in enumerate(pool.map(inspect, range(len(pictures))[start : start + _BATCH]), start):
-                yield from ((number, *fault) for fault in faults)
-                tick(number + 1, len(pictures))
+    with closing(read_ahead(inspect, range(len(pictures)), count=_AHEAD)) as found:
+        for number, faults in enumerate(found):
+            yield from ((number, *fault) for fault in faults)
+            tick(number + 1, len(pictures))
 
 
 def _inspect(
