@@ -70,7 +70,7 @@ def grid(
         int | None,
         typer.Option(
             min=1,
-            help="Stages to train in parallel, sharing GPUs or cores; by default one a GPU, or one a core.",
+            help="Stages to train in parallel; by default one a GPU (more if they are small), or one a core.",
             show_default=False,
         ),
     ] = None,
