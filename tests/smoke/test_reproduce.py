@@ -80,10 +80,10 @@ def test_a_dry_run_on_a_gpu_says_what_a_step_of_a_whole_batch_takes(data, tmp_pa
     for place in ("leco.devices", "leco.experiments.cost"):
         monkeypatch.setattr(f"{place}.make_fabric", lambda *_: gpu)
     monkeypatch.setattr(cost, "measure", lambda *_: Pace(step=0.01, scored=0.001))
-    sizes = {"ce": 1, "lpl+fixmatch/cond": 2}  # MB of a sample; the method with more forward passes counts
 
     def estimated(stage: Stage, *_: object) -> StepMemory:
-        return StepMemory(0, sizes.get(str(stage.method), 1) * 10**6, stage.training.batches.size, 24 * 10**9)
+        sample = (2 if stage.teacher else 1) * 10**6  # the stage that takes the most counts
+        return StepMemory(weights=0, sample=sample, size=stage.training.batches.size, available=24 * 10**9)
 
     monkeypatch.setattr(cost, "step_memory", estimated)
     call = ["reproduce", "table-4", "--only", "cifar-leco-10k", "--size", 40, "--seeds", 0, "--data", data, "--dry-run"]
@@ -101,8 +101,9 @@ def test_a_table_some_of_whose_data_are_missing_names_them_and_how_to_go_on_with
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: inat-leco needs Semi-iNat 2021, but ")
     assert refused.stderr.rstrip().endswith("; to go on without it: --only cifar-leco-10k")
-    (tmp_path / "data" / "cifar-100-python").unlink()
-    assert "--only" not in leco(*call, cwd=tmp_path).stderr
+    nothing = leco(*call, "--data", tmp_path, cwd=tmp_path)
+    assert nothing.stderr.startswith("error: cifar-leco-10k needs CIFAR-100")
+    assert "--only" not in nothing.stderr
 
 
 class Here:
@@ -246,8 +247,12 @@ def test_figures_in_the_text_are_no_table():
 
 
 BAD = {
-    "no table of results": (["table-7"], "'7' is not a table of results in the paper"),
+    "no table of results": (["table-7"], "'table-7' is not a table of results in the paper; valid: table-2, table-3"),
     "no benchmark of it": (["table-5", "--only", "inat-leco"], "--only inat-leco: is not a benchmark of this table"),
+    "no number": (
+        ["table-2", "--set", "training.optimiser.weight_decay=x"],
+        "training.optimiser.weight_decay: Input should be a valid number, unable to parse string as a number, not 'x'",
+    ),
     "no engine": (["table-2", "--engine", "rai"], "'rai' is not an engine"),
     "no seeds": (["table-2", "--seeds", "x"], "'x' is not a seed"),
     "no data": (["table-2", "--data", "nowhere"], "does not exist"),

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def reproduce(
     table: Annotated[
         str,
-        typer.Argument(
-            metavar="TABLE", help="table-2, or another one of `leco paper`, or its name.", show_default=False
-        ),
+        typer.Argument(metavar="TABLE", help="Such as table-2; `leco paper` lists them.", show_default=False),
     ],
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="BENCHMARK", help="One of the table's benchmarks; repeatable.")
@@ -60,7 +58,7 @@ def reproduce(
     from leco.paper import table as find
     from leco.paper.trainings import trainings
 
-    found = find(table.removeprefix("table-"))
+    found = find(table)
     run_all = engine_of(engine)
     wanted = _only(trainings(found.name), only or [])
     cells = [
