@@ -187,6 +187,24 @@ def test_inat_reads_the_official_lists_and_has_every_class_in_every_period(inat_
 
 
 @pytest.mark.data
+def test_the_published_lists_of_inat_are_read(inat_root, data_root):
+    folder = inat_root / "semi-inat-2021"
+    for name in ("l_train", "val"):
+        published = (data_root / "semi-inat-2021" / f"{name}.txt").read_bytes()
+        (folder / f"{name}.txt").write_bytes(published)
+        for line in published.decode().splitlines():
+            path = folder / line.split()[0]
+            if not path.is_file():
+                path.symlink_to(folder / "val" / "0" / "0.jpg")
+    benchmark = load("inat-leco", inat_root, size=7_000)
+    assert len(benchmark.pool) == 9_721 + 7 * 810
+    assert torch.equal(benchmark.strata[:9_721].bincount().gt(0), torch.ones(810, dtype=torch.bool))
+    assert [len(version) for version in benchmark.ontology.versions] == [123, 810]
+    labels = benchmark.test.labels["species"].read(torch.arange(len(benchmark.test)))
+    assert torch.equal(labels.bincount(), torch.full((810,), 5))  # as many of each class as were published
+
+
+@pytest.mark.data
 def test_inat_streams_images_through_workers(inat_root):
     benchmark = load("inat-leco", inat_root, size=4_000)
     annotated = annotate(benchmark.split(0), 0, "label-new")
