@@ -106,6 +106,13 @@ def test_a_table_some_of_whose_data_are_missing_names_them_and_how_to_go_on_with
     assert "--only" not in nothing.stderr
 
 
+def test_an_unknown_network_is_refused_before_anything_is_trained(data, tmp_path):
+    call = ["reproduce", "table-2", "--only", "cifar-leco-10k", "--size", 40, "--data", data, "--seeds", 0]
+    refused = leco(*call, "--set", "training.network.backbone=wrn-28", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "error: 'wrn-28' is not a backbone; did you mean 'wrn-28-2'?\n"
+
+
 class Here:
     """An executor in this process, which knows the sums of made-up files."""
 
@@ -134,6 +141,7 @@ def test_a_table_is_trained_resumed_and_reported(data, tmp_path, monkeypatch):
     assert "9 experiments: 10 stages, 0 done, 10 to train" in estimated.stdout, estimated.stderr
     trained = leco(*call, cwd=tmp_path)
     assert "10 trainings in" in trained.stdout, trained.stderr
+    assert trained.stdout.endswith("`leco report runs` shows the table beside the paper's\n")
     again = leco(*call, "--dry-run", cwd=tmp_path)
     assert "10 stages, 10 done, 0 to train" in again.stdout
     report = leco("report", "runs", "--output", "report.md", cwd=tmp_path)

@@ -54,7 +54,8 @@ def reproduce(
 
     `leco report` then prints the table beside the paper's. It can be interrupted at any time.
     """
-    from leco.experiments.grid import Graph, engine_of
+    from leco.experiments.grid import Graph, engine_of, shared_periods
+    from leco.experiments.train import check_network
     from leco.paper import table as find
     from leco.paper.trainings import trainings
 
@@ -71,6 +72,8 @@ def reproduce(
         graph = Graph.of(cells, data, memory)
     except LecoError as error:
         raise LecoError(f"{error}{_without(cells, data, memory)}") from None
+    for cell, plan in {cell.benchmark: (cell, plan) for cell, plan in zip(cells, graph.plans, strict=True)}.values():
+        check_network(plan, shared_periods(cell, data, graph.memory))
     missing = graph.missing(runs)
     typer.echo(f"{found.place}: {found.caption}")
     done = len(graph.stages) - len(missing)
@@ -79,8 +82,10 @@ def reproduce(
         from leco.experiments.cost import costs
 
         _print_costs(costs(graph, missing, data, device, workers), device)
-    elif missing:
+        return
+    if missing:
         train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
+    typer.echo(f"`leco report {runs}` shows the table beside the paper's")
 
 
 def _only(found: "list[Training]", benchmarks: "Sequence[str]") -> "list[Training]":
