@@ -100,9 +100,9 @@ def make_split(
         raise LecoError(f"{name}: a period must have at least 1 sample, not {size:,}")
     if needed > len(strata):
         most = len(strata) // len(versions) * (4 if validation == "on top" else 5) // 5
-        periods = f"{len(versions)} periods of {train:,} samples and {held_out:,} for validation"
+        wanted = f"{len(versions)} periods of {train:,} samples and {held_out:,} for validation"
         raise LecoError(
-            f"{name}: {periods} need {needed:,}, but there are {len(strata):,}; use a size of at most {most:,}"
+            f"{name}: {wanted} need {needed:,}, but there are {len(strata):,}; use a size of at most {most:,}"
         )
     parts = [part.sort().values for part in stratified_sets(strata, [train, held_out] * len(versions), seeded(seed))]
     periods = [Period(version, parts[2 * t], parts[2 * t + 1]) for t, version in enumerate(versions)]

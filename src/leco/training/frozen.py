@@ -112,15 +112,19 @@ def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: 
 
     @torch.no_grad()
     def compute(first: int, end: int) -> Tensor:
-        found = []
+        features, done = torch.empty(0), 0
         parts = indices.split(_AT_ONCE)  # type: ignore[no-untyped-call]
         read = steps.samples.each(steps.samples.inputs.read, parts, job.workers)
         for ids, on_cpu in zip(parts, read, strict=True):
             inputs = send(on_cpu, device)
             draws = [Draws(job.seed, number, ids, device) for number in range(first, end)]
             seen = [job.normalise(view(inputs, each)) for each in draws]
-            found.append(torch.stack([backbone(images) for images in seen], dim=1))
-        return torch.cat(found)
+            computed = torch.stack([backbone(images) for images in seen], dim=1)
+            if not done:
+                features = computed.new_empty(len(indices), *computed.shape[1:])
+            features[done : done + len(ids)] = computed
+            done += len(ids)
+        return features
 
     where = torch.zeros(len(steps.samples), dtype=torch.int64)
     where[indices] = torch.arange(len(indices))

@@ -46,7 +46,7 @@ def ontology(recipe: Recipe, folder: Path) -> Ontology:
     place, contents = places[0], [read_json(path, _LARGEST_LIST) for path in places]
     try:
         if place == annotation:
-            lineages = list(_annotated(*contents, levels))
+            lineages = list(_annotated(contents[0], levels))
         else:
             taxa, labels = contents
             lineages = [
