@@ -16,7 +16,8 @@ import torch
 
 from conclusions import train
 from leco.experiments.experiment import Experiment, experiment
-from leco.experiments.grid import cores, shared_periods
+from leco.experiments.grid import shared_periods
+from leco.experiments.pools import cores
 from leco.experiments.stages import plan
 from leco.experiments.store import Store
 from leco.io import write_text

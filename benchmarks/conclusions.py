@@ -19,7 +19,8 @@ from pathlib import Path
 from leco.data.benchmarks import recipe
 from leco.errors import LecoError
 from leco.experiments.experiment import Experiment, experiment
-from leco.experiments.grid import Graph, cores, run_locally
+from leco.experiments.grid import Graph, run_locally
+from leco.experiments.pools import cores
 from leco.io import write_text
 from leco.methods.method import ALL_METHODS
 from leco.paper.formats import as_markdown

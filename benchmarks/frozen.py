@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from leco.methods.method import Method
+from leco.settings import TransferSettings
 from leco.training.frozen import drawn_in, make_bank, number_of_views, on_features
 from leco.training.loop import Training
 from made_up import make_job, network, ontology, samples
@@ -39,10 +40,9 @@ def main() -> None:
     for steps in options.steps:
         net = network(options.model, tree, method.coarse)
         job = replace(make_job(method, pool, tree, net if method.needs_teacher else None, steps), strategy="freeze")
-        views, _ = number_of_views(job, net.heads[0].in_features, options.draws_per_view)  # type: ignore[arg-type]
-        banked = on_features(
-            replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, options.draws_per_view
-        )
+        transfer = TransferSettings(draws_per_view=options.draws_per_view)
+        views, _ = number_of_views(job, net.heads[0].in_features, transfer)  # type: ignore[arg-type]
+        banked = on_features(replace(job, steps=make_job(method, pool, tree, None, TIMED).steps), net, transfer)
         assert banked is not None
         started = time.perf_counter()
         for kind, indices in drawn_in(job).items():

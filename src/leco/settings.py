@@ -282,10 +282,13 @@ class TransferSettings(Part):
     """Number of draws of a sample that share one cached view, with `freeze`. Higher values are faster and, with fewer
     distinct views, slightly worse."""
 
+    max_views: Annotated[int, Field(ge=1)] = 256
+    """Largest number of cached views of a sample, with `freeze`; then more draws share a view."""
+
     def ignored(self, method: "Method", strategy: str) -> tuple[str, ...]:
         """Settings of other strategies."""
         names = [] if strategy == "lp-ft" else ["head_steps"]
-        names += [] if strategy == "freeze" else ["draws_per_view"]
+        names += [] if strategy == "freeze" else ["draws_per_view", "max_views"]
         return tuple(names)
 
 

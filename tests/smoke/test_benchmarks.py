@@ -152,21 +152,20 @@ def test_camvid_has_other_frames_in_each_period_and_maps_void_to_no_label(data_r
 
 @pytest.fixture
 def inat_root(data_root: Path, tmp_path: Path) -> Path:
-    """The real metadata with a synthetic image for each of a few lines of the lists."""
+    """The real metadata with synthetic images and lists; all classes and parts share one folder of images."""
     folder = tmp_path / "semi-inat-2021"
-    folder.mkdir()
+    (folder / "images").mkdir(parents=True)
+    (folder / "classes").mkdir()
+    for number in range(100):
+        Image.new("RGB", (40, 30), (number, 9, 9)).save(folder / "images" / f"{number}.jpg")
+    for label in range(810):
+        (folder / "classes" / str(label)).symlink_to(folder / "images")
     for name in ("all_taxa_info.json", "label2taxaid.json"):
         (folder / name).write_bytes((data_root / "semi-inat-2021" / name).read_bytes())
     for name, count in (("l_train", 5), ("u_train_in", 7), ("val", 1)):
+        (folder / name).symlink_to(folder / "classes")
         lines = [f"{name}/{label}/{n}.jpg {label}" for label in range(810) for n in range(count)]
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-        for number, line in enumerate(lines):
-            path = folder / line.split()[0]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if number < 60:
-                Image.new("RGB", (40, 30), (int(line.split()[1]) % 256, 9, 9)).save(path)
-            else:
-                path.symlink_to(folder / lines[0].split()[0])  # enough to be there
     return tmp_path
 
 
@@ -187,12 +186,25 @@ def test_inat_reads_the_official_lists_and_has_every_class_in_every_period(inat_
 
 
 @pytest.mark.data
+def test_the_published_lists_of_inat_are_read(inat_root, data_root):
+    folder = inat_root / "semi-inat-2021"
+    for name in ("l_train", "val"):
+        (folder / f"{name}.txt").write_bytes((data_root / "semi-inat-2021" / f"{name}.txt").read_bytes())
+    benchmark = load("inat-leco", inat_root, size=7_000)
+    assert len(benchmark.pool) == 9_721 + 7 * 810
+    assert torch.equal(benchmark.strata[:9_721].bincount().gt(0), torch.ones(810, dtype=torch.bool))
+    assert [len(version) for version in benchmark.ontology.versions] == [123, 810]
+    labels = benchmark.test.labels["species"].read(torch.arange(len(benchmark.test)))
+    assert torch.equal(labels.bincount(), torch.full((810,), 5))  # as many of each class as were published
+
+
+@pytest.mark.data
 def test_inat_streams_images_through_workers(inat_root):
     benchmark = load("inat-leco", inat_root, size=4_000)
     annotated = annotate(benchmark.split(0), 0, "label-new")
     steps = Steps(
         benchmark.pool,
-        replace(annotated, newest=Part("order", torch.arange(50))),  # those that have an image here
+        replace(annotated, newest=Part("order", torch.arange(50))),
         benchmark.ontology.until("order").evidence(),
         batch_size=4,
         seed=0,
@@ -355,7 +367,7 @@ def test_missing_data_gives_one_message_with_the_remedy(tmp_path):
 def test_unknown_benchmarks_and_sizes_are_named(tmp_path):
     with pytest.raises(LecoError, match=r"'cifar-lecco' is not a benchmark; did you mean 'cifar-leco-\d+k'\?"):
         load("cifar-lecco", tmp_path)
-    with pytest.raises(LecoError, match=r"2 periods of 5000 \+ 1250 samples do not fit 1200 samples"):
+    with pytest.raises(LecoError, match="2 periods of 5,000 samples and 1,250 for validation need 12,500, but"):
         load("digits-leco", tmp_path, size=5_000).split(0)
 
 

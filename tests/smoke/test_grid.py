@@ -6,16 +6,21 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from tests.commands import assert_refused, leco, leco_process
 
 from leco.experiments import grid as grid_module
+from leco.experiments import pools
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
+from leco.experiments.memory import StepMemory
 from leco.experiments.stages import Stage
 
 grid = partial(leco, "grid", "digits-leco", "--size", 40, "--set", "training.batches.steps=8", "--jobs", 2)
@@ -169,13 +174,16 @@ def test_stages_wait_for_what_they_need():
     wanted = [experiment("digits-leco", {"method": method, "size": 40}, {}) for method in ("lpl", "lpl+st-soft/cond")]
     graph = Graph.of(wanted, Path())
     progress = Progress(graph, dict.fromkeys(graph.stages))
-    (first,) = progress.start(9)
+    (first,) = progress.ready()
     assert graph.stages[first].period == 0
-    assert list(progress.start(9)) == []
+    progress.start(first)
+    assert progress.ready() == []
     progress.finish(first)
-    second = list(progress.start(9))
+    second = progress.ready()
     assert {str(graph.stages[name].method) for name in second} == {"lpl", "ce"}
     teacher = next(name for name in second if str(graph.stages[name].method) == "ce")
+    for name in second:
+        progress.start(name)
     progress.finish(teacher, "went wrong")
     assert progress.failed == {teacher: "went wrong"}
     assert [str(graph.stages[name].method) for name in progress.skipped] == ["lpl+st-soft/cond"]
@@ -282,49 +290,134 @@ def holder(path: Path) -> int:
     raise AssertionError(f"nobody has {path} open")
 
 
-def seat(_: int) -> str:
-    time.sleep(0.5)  # so that every process gets one
+def card(_: int) -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
 @pytest.fixture
 def pretended_gpus(monkeypatch):
-    """Three GPUs, of which two are visible."""
+    """Three GPUs, of which two are visible, on a machine of many cores."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr(grid_module, "cores", lambda: 64)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
 
 
-def test_each_worker_has_a_gpu_of_its_own_or_shares_one_if_there_are_more_workers(pretended_gpus):
-    assert grid_module.gpus("auto") == grid_module.gpus("cuda") == ["0", "2"]
-    assert grid_module.gpus("cpu") == []
-    with grid_module._workers(3, grid_module.gpus()) as pool:
-        assert sorted(pool.map(seat, range(3))) == ["0", "0", "2"]
+def test_the_processes_of_a_pool_see_its_gpu_alone(pretended_gpus):
+    assert pools.gpus("auto") == pools.gpus("cuda") == ["0", "2"]
+    assert pools.gpus("cpu") == []
+    with pools.processes(1, 1, "2") as pool:
+        assert list(pool.map(card, range(2))) == ["2", "2"]
 
 
 def test_gpus_are_numbered_where_no_variable_says_which_are_visible(monkeypatch, pretended_gpus):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert grid_module.gpus() == ["0", "1"]
+    assert pools.gpus() == ["0", "1"]
 
 
-def test_by_default_there_is_one_training_a_gpu_and_one_a_core_without(monkeypatch, pretended_gpus):
-    started = []
+class Pretended:
+    """Pools of threads in place of processes; note which stages ran with which others on a card."""
 
-    def workers(jobs, cards):
-        started.append((jobs, cards))
-        raise RuntimeError("enough")
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, together: int = 1) -> None:
+        self.sizes: dict[str, int] = {}
+        self.running: dict[str, set[str]] = {}
+        self.beside: dict[str, set[str]] = {}  # stages on the same card when a stage began, and itself
+        self.place: dict[str, str] = {}
+        self.lock, self.barrier = threading.Lock(), threading.Barrier(together, timeout=60)
+        monkeypatch.setattr(pools, "processes", self.processes)
+        monkeypatch.setattr(grid_module, "processes", lambda *_: ThreadPoolExecutor(1))
+        monkeypatch.setattr(grid_module, "train_one", lambda *_, **__: None)
 
-    monkeypatch.setattr(grid_module, "_workers", workers)
-    graph = Graph.of([experiment("digits-leco", {"method": "ce", "size": 40}, {})], Path())
-    for device, jobs in (("auto", None), ("cpu", None), ("auto", 5)):
-        with pytest.raises(RuntimeError, match="enough"):
-            list(grid_module.run_locally(graph, Path(), "nowhere", jobs, device))
-    assert started == [(2, ["0", "2"]), (grid_module.cores(), []), (5, ["0", "2"])]
-    monkeypatch.setattr(Stage, "on_features", True)  # heads are small
+    def processes(self, count: int, _: int, card: str) -> ThreadPoolExecutor:
+        executor, self.sizes[card] = ThreadPoolExecutor(count), count
+        executor.submit = partial(self.submit, executor.submit, card)
+        return executor
+
+    def submit(self, submit, card, call, experiment, name, *more):
+        def work() -> None:
+            with self.lock:
+                others = self.running.setdefault(card, set())
+                others.add(name)
+                self.place[name], self.beside[name] = card, set(others)
+                for other in others:
+                    self.beside[other].add(name)
+            call(experiment, name, *more)
+            self.barrier.wait()
+            with self.lock:
+                others.remove(name)
+
+        return submit(work)
+
+
+def step_of(stage: Stage, *_: object) -> StepMemory:
+    """A batch of 8 takes 0.7 GB of 24, one of 64 takes 5.6, and one of 256 takes 22."""
+    return StepMemory(weights=0, sample=2**26, size=stage.training.batches.size, available=24 * 2**30)
+
+
+def batches(*sizes: int, seeds: int = 4) -> Graph:
+    settings = {size: {"training.batches.size": str(size)} for size in sizes}
+    wanted = [
+        experiment("digits-leco", {"method": "ce", "size": 40, "seed": seed}, settings[size])
+        for seed in range(seeds)
+        for size in sizes
+    ]
+    return Graph.of(wanted, Path())
+
+
+def test_four_small_stages_share_a_gpu(monkeypatch, pretended_gpus):
+    monkeypatch.setattr(grid_module, "step_memory", step_of)
+    pretended = Pretended(monkeypatch, together=8)  # each of eight waits until the others run, too
+    *_, progress = grid_module.run_locally(batches(8, seeds=8), Path(), "nowhere")
+    assert len(progress.done) == 16, progress.failed
+    assert pretended.sizes == {"0": 4, "2": 4}
+
+
+def test_a_large_stage_has_a_gpu_of_its_own_and_small_ones_fill_the_others(monkeypatch, pretended_gpus):
+    monkeypatch.setattr(grid_module, "step_memory", step_of)
+    graph, pretended = batches(8, 256), Pretended(monkeypatch)
+    *_, progress = grid_module.run_locally(graph, Path(), "nowhere")
+    assert len(progress.done) == len(graph.stages) == 16
+    large = {name for name, stage in graph.stages.items() if stage.training.batches.size == 256}
+    assert all(pretended.beside[name] == {name} for name in large)
+    assert pretended.sizes == {"0": 4, "2": 4}
+    assert set(pretended.place.values()) == {"0", "2"}
+
+
+def no_memory(*_: object) -> StepMemory:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("device", "jobs", "step", "sizes"),
+    [
+        ("auto", None, step_of, {"0": 2, "2": 2}),  # of batches of 64
+        ("cuda:1", None, step_of, {"2": 2}),
+        ("auto", None, no_memory, {"0": 1, "2": 1}),
+        ("auto", 5, no_memory, {"0": 3, "2": 2}),
+        ("auto", 1, no_memory, {"0": 1}),
+        ("cpu", None, no_memory, {"": 64}),
+        ("cpu", 3, no_memory, {"": 3}),
+    ],
+)
+def test_the_number_of_stages_at_a_time_follows_from_devices_memory_and_jobs(
+    device, jobs, step, sizes, monkeypatch, pretended_gpus
+):
+    monkeypatch.setattr(grid_module, "step_memory", step)
+    pretended = Pretended(monkeypatch)
+    *_, progress = grid_module.run_locally(batches(64), Path(), "nowhere", jobs, device)
+    assert len(progress.done) == 8
+    assert pretended.sizes == sizes
+
+
+def test_heads_share_a_gpu_as_far_as_there_are_cores(monkeypatch, pretended_gpus):
+    monkeypatch.setattr(grid_module, "step_memory", no_memory)
     monkeypatch.setattr(grid_module, "prepare", lambda *_: None)
-    with pytest.raises(RuntimeError, match="enough"):
-        list(grid_module.run_locally(graph, Path(), "nowhere"))
-    assert started[3:] == [(8, ["0", "2"])]
+    monkeypatch.setattr(Stage, "on_features", True)
+    for count, each in ((64, 4), (8, 2), (2, 1)):
+        monkeypatch.setattr(grid_module, "cores", lambda count=count: count)
+        pretended = Pretended(monkeypatch)
+        list(grid_module.run_locally(batches(64), Path(), "nowhere"))
+        assert pretended.sizes == {"0": each, "2": each}
 
 
 def test_workers_that_read_ahead_reach_the_machine_of_a_stage(monkeypatch, tmp_path):

@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import timm
+import torch
 from safetensors.torch import save_file
 from tests.commands import assert_refused, leco
 from tests.pages import ROOT, blocks
 from tests.trees import made_up_cifar, made_up_inat, made_up_vistas, taxa, write_annotation
 
 from leco import LecoError
+from leco.data.ahead import read_ahead
 from leco.data.benchmarks import BENCHMARKS, cifar
 from leco.experiments import cost
+from leco.experiments.memory import StepMemory
+from leco.experiments.stages import Stage
 from leco.experiments.timing import Pace
 from leco.paper import TABLES, cells
 from leco.paper.trainings import trainings
@@ -63,11 +68,49 @@ def test_a_dry_run_of_each_command_counts_stages_and_estimates_their_cost(comman
     )
     assert set(shown) == benchmarks
     assert sum(int(line[1]) for line in shown.values()) == count
-    assert "hours of one CPU like this one" in result.stdout
-    copies = r", [\d.]+ [MG]B of shrunken images" if any(name.startswith("mapillary") for name in benchmarks) else ""
-    assert re.search(rf"disk: [\d.]+ [MG]B of weights{copies}, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
+    assert "hours on one CPU like this one" in result.stdout
+    copies = r", [\d.]+ [MG]B for shrunken images" if any(name.startswith("mapillary") for name in benchmarks) else ""
+    assert re.search(rf"disk: [\d.]+ [MG]B for weights{copies}, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
     assert re.search(r"memory: [\d.]+ [MG]B for the measured steps", result.stdout)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_on_a_gpu_says_what_a_step_of_a_whole_batch_takes(data, tmp_path, monkeypatch):
+    gpu = SimpleNamespace(device=torch.device("cuda"))
+    for place in ("leco.devices", "leco.experiments.cost"):
+        monkeypatch.setattr(f"{place}.make_fabric", lambda *_: gpu)
+    monkeypatch.setattr(cost, "measure", lambda *_: Pace(step=0.01, scored=0.001))
+
+    def estimated(stage: Stage, *_: object) -> StepMemory:
+        sample = (2 if stage.teacher else 1) * 10**6  # the stage that takes the most counts
+        return StepMemory(weights=0, sample=sample, size=stage.training.batches.size, available=24 * 10**9)
+
+    monkeypatch.setattr(cost, "step_memory", estimated)
+    call = ["reproduce", "table-4", "--only", "cifar-leco-10k", "--size", 40, "--seeds", 0, "--data", data, "--dry-run"]
+    result = leco(*call, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "hours on one GPU like this one" in result.stdout
+    assert "GPU memory: 358 MB for a step" in result.stdout  # 1.4 × 128 × 2 MB
+
+
+def test_a_table_some_of_whose_data_are_missing_names_them_and_how_to_go_on_without(data, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cifar-100-python").symlink_to(data / "cifar-100-python")
+    call = ["reproduce", "table-2", "--data", tmp_path / "data", "--size", 40, "--set", RANDOM, "--dry-run"]
+    refused = leco(*call, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: inat-leco needs Semi-iNat 2021, but ")
+    assert refused.stderr.rstrip().endswith("; to go on without it: --only cifar-leco-10k")
+    nothing = leco(*call, "--data", tmp_path, cwd=tmp_path)
+    assert nothing.stderr.startswith("error: cifar-leco-10k needs CIFAR-100")
+    assert "--only" not in nothing.stderr
+
+
+def test_an_unknown_network_is_refused_before_anything_is_trained(data, tmp_path):
+    call = ["reproduce", "table-2", "--only", "cifar-leco-10k", "--size", 40, "--data", data, "--seeds", 0]
+    refused = leco(*call, "--set", "training.network.backbone=wrn-28", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "error: 'wrn-28' is not a backbone; did you mean 'wrn-28-2'?\n"
 
 
 class Here:
@@ -89,7 +132,7 @@ class Here:
 
 
 def test_a_table_is_trained_resumed_and_reported(data, tmp_path, monkeypatch):
-    monkeypatch.setattr("leco.experiments.grid._workers", lambda *_: Here())
+    monkeypatch.setattr("leco.experiments.pools.processes", lambda *_: Here())
     small = ["--set", "training.network.backbone=wrn-10-1", "--set", "training.batches.steps=2"]
     small += ["--set", "training.batches.evaluate_every=2", "--set", "training.optimiser.learning_rate=0.1"]
     small += ["--only", "cifar-leco-10k", "--set", "training.batches.size=8", "--size", "40", "--seeds", "0"]
@@ -98,6 +141,7 @@ def test_a_table_is_trained_resumed_and_reported(data, tmp_path, monkeypatch):
     assert "9 experiments: 10 stages, 0 done, 10 to train" in estimated.stdout, estimated.stderr
     trained = leco(*call, cwd=tmp_path)
     assert "10 trainings in" in trained.stdout, trained.stderr
+    assert trained.stdout.endswith("`leco report runs` shows the table beside the paper's\n")
     again = leco(*call, "--dry-run", cwd=tmp_path)
     assert "10 stages, 10 done, 0 to train" in again.stdout
     report = leco("report", "runs", "--output", "report.md", cwd=tmp_path)
@@ -139,7 +183,7 @@ def all_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("number", sorted({table.number for table in TABLES.values() if table.number}))
 def test_each_table_is_trained_with_two_steps_a_stage_and_reported(number, small_data, all_runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("leco.experiments.grid._workers", lambda *_: Here())
+    monkeypatch.setattr("leco.experiments.pools.processes", lambda *_: Here())
     common = {"network.weights": "random", "optimiser.learning_rate": 0.01, "batches.steps": 2, "batches.size": 4}
     for benchmark in {cell.benchmark for cell in cells(str(number))}:
         changed = common | TINY[benchmark.split("-")[0]]
@@ -156,6 +200,37 @@ def test_each_table_is_trained_with_two_steps_a_stage_and_reported(number, small
         row = shown[cell.benchmark, str(cell.period), *cell.key[1:]]
         assert 0 <= float(row["mean"]) <= 100
         assert row["paper"]
+
+
+TINY_INAT = ["network.backbone=test_resnet", "network.weights=random", "optimiser.learning_rate=0.01"]
+TINY_INAT += ["batches.steps=2", "batches.size=4", "batches.evaluate_every=1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "inat-leco", "--method", "ce"],
+        ["grid", "inat-leco", "--methods", "ce", "--seeds", 0, "--jobs", 1],
+        ["reproduce", "table-2", "--only", "inat-leco", "--seeds", 0, "--jobs", 1],
+    ],
+    ids=lambda words: words[0],
+)
+def test_workers_read_ahead_for_training_validation_and_test(command, small_data, tmp_path, monkeypatch):
+    read: dict[str, set[int]] = {}
+
+    def processes(function, items, workers):
+        name = getattr(getattr(function, "func", function), "__name__", "")
+        read.setdefault(name, set()).add(workers)
+        return read_ahead(function, items)
+
+    monkeypatch.setattr("leco.data.samples.read_in_processes", processes)
+    monkeypatch.setattr("leco.experiments.pools.processes", lambda *_: Here())
+    monkeypatch.setattr("leco.paper.trainings.cells", lambda name: [c for c in cells(name) if c.strategy == "finetune"])
+    settings = [word for value in TINY_INAT for word in ("--set", f"training.{value}")]
+    call = [*command, *settings, "--size", 8, "--data", small_data, "--workers", 3, "--device", "cpu"]
+    result = leco(*call, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert read == {"__getitem__": {3}, "read_part": {3}}  # of steps, and of what is evaluated
 
 
 def test_mapillary_is_trained_once_and_the_others_with_five_seeds():
@@ -180,8 +255,12 @@ def test_figures_in_the_text_are_no_table():
 
 
 BAD = {
-    "no table of results": (["table-7"], "'7' is not a table of results in the paper"),
+    "no table of results": (["table-7"], "'table-7' is not a table of results in the paper; valid: table-2, table-3"),
     "no benchmark of it": (["table-5", "--only", "inat-leco"], "--only inat-leco: is not a benchmark of this table"),
+    "no number": (
+        ["table-2", "--set", "training.optimiser.weight_decay=x"],
+        "training.optimiser.weight_decay: Input should be a valid number, unable to parse string as a number, not 'x'",
+    ),
     "no engine": (["table-2", "--engine", "rai"], "'rai' is not an engine"),
     "no seeds": (["table-2", "--seeds", "x"], "'x' is not a seed"),
     "no data": (["table-2", "--data", "nowhere"], "does not exist"),

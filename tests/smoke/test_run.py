@@ -168,7 +168,7 @@ BAD = {
     "unknown strategy": (["digits-leco", "--strategy", "melt"], "strategy: Input should be"),
     "unknown budget": (
         ["cub-leco", "--budget", "huge"],
-        "budget: cub-leco has no budget 'huge'; use paper or small",
+        "budget: cub-leco has no budget 'huge'; valid: 'paper', 'small'",
     ),
     "no such device": (["digits-leco", "--device", "tpu"], "'tpu' is not a device; did you mean 'cpu'?"),
     "unknown precision": (

@@ -8,9 +8,12 @@ import torch
 
 from leco import LecoError
 from leco.devices import accelerator, check_precision, make_fabric, place, resolve_device
-from leco.experiments.grid import Graph, gpus
+from leco.experiments.grid import Graph, memory_of_step
+from leco.experiments.pools import gpus
 from leco.experiments.ray import gpu_share, run_on_ray
+from leco.methods.method import Method
 from leco.placement import send
+from leco.settings import Settings
 
 Machine = Callable[[str, int], None]
 
@@ -128,11 +131,13 @@ class PretendedRay:
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 8.0, "GPU": 1.0}
 
-    def remote(self, **_: object) -> Callable[[object], "PretendedRay"]:
-        return lambda _: self
+    def remote(self, **_: object) -> Callable[[Callable[..., object]], SimpleNamespace]:
+        return lambda call: SimpleNamespace(options=lambda num_gpus: self.options(call, num_gpus))
 
-    def options(self, num_gpus: float) -> SimpleNamespace:
-        def start(_: object, name: str, *__: object, **___: object) -> str:
+    def options(self, call: Callable[..., object], num_gpus: float) -> SimpleNamespace:
+        def start(experiment: object, name: str, *more: object, **options: object) -> str | tuple[int, int]:
+            if call is memory_of_step:
+                return BYTES[name], 24 * 2**30
             self.shares[name] = num_gpus
             return name
 
@@ -142,22 +147,40 @@ class PretendedRay:
         self.most = max(self.most, len(tasks))
         return tasks[:num_returns], tasks[num_returns:]
 
-    def get(self, _: str) -> None: ...
+    def get(self, found: str | tuple[int, int]) -> str | tuple[int, int]:
+        if found == (0, 24 * 2**30):
+            raise RuntimeError("out of memory")
+        return found
 
     def shutdown(self) -> None: ...
 
 
-@pytest.mark.parametrize(("jobs", "most", "share"), [(2, 2, 0.5), (None, 3, 1)])
-def test_trainings_on_ray_have_their_share_of_a_gpu_and_heads_a_quarter(jobs, most, share, tmp_path, monkeypatch):
+BYTES = {"small": 2**30, "middle": 6 * 2**30, "large": 20 * 2**30, "unknown": 0}  # of a step
+
+
+@pytest.mark.parametrize(
+    ("jobs", "most", "shares"),
+    [
+        (2, 2, {"heads": 0.25, "small": 0.5, "middle": 0.5, "large": 0.5, "unknown": 0.5}),
+        (None, 5, {"heads": 0.25, "small": 0.25, "middle": 0.5, "large": 1, "unknown": 1}),
+    ],
+)
+def test_trainings_on_ray_have_the_share_of_a_gpu_that_they_need(jobs, most, shares, tmp_path, monkeypatch):
     cluster = PretendedRay()
     monkeypatch.setattr("leco.experiments.ray._start", lambda _: cluster)
-    heads = {"heads": True, "one": False, "other": False}
-    stages = {name: SimpleNamespace(previous=(), teacher=None, on_features=alone) for name, alone in heads.items()}
-    graph = Graph((), stages, dict.fromkeys(stages), len(stages))
+    stages = {name: stage(number, name == "heads") for number, name in enumerate(shares)}
+    graph = Graph((), stages, dict.fromkeys(stages, SimpleNamespace(benchmark="digits-leco")), len(stages))
     *_, progress = run_on_ray(graph, tmp_path, tmp_path / "runs", jobs)
     assert sorted(progress.done) == sorted(stages)
-    assert cluster.shares == {"heads": 0.25, "one": share, "other": share}
+    assert cluster.shares == shares
     assert cluster.most == most
+
+
+def stage(number: int, on_features: bool) -> SimpleNamespace:
+    """A stage like no other."""
+    training = Settings().change(batches={"size": 4 + 2 * number})
+    kind = {"method": Method(), "strategy": "finetune", "period": 0, "previous": (), "teacher": None}
+    return SimpleNamespace(training=training, on_features=on_features, **kind)
 
 
 class Recorder:

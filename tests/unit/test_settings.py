@@ -28,7 +28,7 @@ def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
             "network": {"backbone": "mlp", "weights": "pretrained"},
             "pseudo_labels": {"threshold": 0.1, "soft": True, "st_soft_masked": True, "balance": True},
             "history": {"coarse_on_new": False, "mask_contradictions": True},
-            "transfer": {"head_steps": 3, "draws_per_view": 9},
+            "transfer": {"head_steps": 3, "draws_per_view": 9, "max_views": 99},
             "batches": {"steps": 7},
         }
     )
@@ -41,6 +41,7 @@ def test_a_stage_forgets_the_settings_that_it_ignores_and_no_others(method):
             3 if strategy == "lp-ft" else 0,
             9 if strategy == "freeze" else 4,
         )
+        assert mine.transfer.max_views == (99 if strategy == "freeze" else 256)
         assert mine.pseudo_labels.threshold == (0.1 if method.pseudo in ("pl", "fixmatch") else 0.95)
         assert mine.pseudo_labels.balance == method.needs_teacher
         assert mine.pseudo_labels.st_soft_masked == (method.pseudo == "st-soft" and method.refine != "cond")

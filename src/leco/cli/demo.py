@@ -92,7 +92,8 @@ def _print_idea(ontology: "Ontology") -> None:
 def _train(graph: "Graph", root: Path, runs: Path) -> None:
     from leco.cli.grid import watch
     from leco.errors import LecoError
-    from leco.experiments.grid import cores, run_locally
+    from leco.experiments.grid import run_locally
+    from leco.experiments.pools import cores
 
     missing = graph.missing(runs)
     shared = graph.wanted - len(graph.stages)

@@ -70,7 +70,7 @@ def grid(
         int | None,
         typer.Option(
             min=1,
-            help="Stages to train in parallel, sharing GPUs or cores; by default one per GPU, or per core.",
+            help="Stages to train in parallel; by default one per GPU (more if they are small), or per core.",
             show_default=False,
         ),
     ] = None,

@@ -1,5 +1,6 @@
 """`leco reproduce`: all trainings behind a table of the paper."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from leco.cli.grid import Changes, Data, Device, Engine, Runs, Workers, seeds_of
 from leco.cli.run import pairs
 from leco.cli.terminal import print_table
 from leco.errors import LecoError, nearest
+from leco.text import size as in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +42,7 @@ def reproduce(
     engine: Engine = "local",
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="As in `leco grid`: by default one stage per GPU, or per core.", show_default=False),
+        typer.Option(min=1, help="Stages to train in parallel, as in `leco grid`.", show_default=False),
     ] = None,
     workers: Workers = 0,
     data: Data = Path("data"),
@@ -56,11 +58,12 @@ def reproduce(
 
     `leco report` then prints the table beside the paper's. It can be interrupted at any time.
     """
-    from leco.experiments.grid import Graph, engine_of
+    from leco.experiments.grid import Graph, engine_of, shared_periods
+    from leco.experiments.train import check_network
     from leco.paper import table as find
     from leco.paper.trainings import trainings
 
-    found = find(table.removeprefix("table-"))
+    found = find(table)
     run_all = engine_of(engine)
     wanted = _only(trainings(found.name), only or [])
     cells = [
@@ -68,7 +71,12 @@ def reproduce(
         for training in wanted
         for seed in (seeds_of(seeds) if seeds else range(training.runs))
     ]
-    graph = Graph.of(cells, data, runs, dry_run=dry_run)
+    try:
+        graph = Graph.of(cells, data, runs, dry_run=dry_run)
+    except LecoError as error:
+        raise LecoError(f"{error}{_without(cells, data)}") from None
+    for cell, plan in {cell.benchmark: (cell, plan) for cell, plan in zip(cells, graph.plans, strict=True)}.values():
+        check_network(plan, shared_periods(cell, data, graph.memory))
     missing = graph.missing(runs)
     typer.echo(f"{found.place}: {found.caption}")
     done = len(graph.stages) - len(missing)
@@ -77,8 +85,10 @@ def reproduce(
         from leco.experiments.cost import costs
 
         _print_costs(costs(graph, missing, data, device, workers), device)
-    elif missing:
+        return
+    if missing:
         train(run_all(graph, data, runs, jobs, device, workers=workers), graph, len(missing), runs)
+    typer.echo(f"`leco report {runs}` shows the table beside the paper's")
 
 
 def _only(found: "list[Training]", benchmarks: "Sequence[str]") -> "list[Training]":
@@ -87,6 +97,19 @@ def _only(found: "list[Training]", benchmarks: "Sequence[str]") -> "list[Trainin
         if name not in known:
             raise LecoError(f"--only {name}: is not a benchmark of this table{nearest(name, known)}")
     return [training for training in found if not benchmarks or training.benchmark in benchmarks]
+
+
+def _without(cells: "Sequence[Experiment]", data: Path) -> str:
+    """Return the end of an error message: how to train the benchmarks whose data are there, if any."""
+    from leco.experiments.grid import Graph
+
+    one_of_each = {cell.benchmark: cell for cell in cells}
+    usable = []
+    for name, cell in one_of_each.items():
+        with suppress(LecoError):
+            Graph.of([cell], data)
+            usable.append(f"--only {name}")
+    return f"; to go on without it: {' '.join(usable)}" if 0 < len(usable) < len(one_of_each) else ""
 
 
 def _experiment(
@@ -115,22 +138,18 @@ def _print_costs(found: "list[Cost]", device: str) -> None:
     used = make_fabric(device, "32-true").device.type
     name = "GPU" if used == "cuda" else used.upper()
     typer.echo(
-        f"{_hours(sum(cost.seconds for cost in found))} hours of one {name} like this one, one stage after the other, "
-        "from a few measured steps"
+        f"{_hours(sum(cost.seconds for cost in found))} hours on one {name} like this one if stages run one after the "
+        "other, estimated from a few steps"
     )
     stored, running = sum(cost.stored for cost in found), max(cost.running for cost in found)
     copies = max(cost.copies for cost in found)  # of one data set, which the benchmarks share
-    shrunken = f", {_bytes(copies)} of shrunken images" if copies else ""
-    typer.echo(f"disk: {_bytes(stored)} of weights{shrunken}, and up to ", nl=False)
-    typer.echo(f"{_bytes(running)} of checkpoints for each running stage")
-    where = "GPU memory" if used == "cuda" else "memory"
-    typer.echo(f"{where}: {_bytes(max(cost.memory for cost in found))} for the measured steps")
+    shrunken = f", {in_bytes(copies)} for shrunken images" if copies else ""
+    typer.echo(f"disk: {in_bytes(stored)} for weights{shrunken}, and up to ", nl=False)
+    typer.echo(f"{in_bytes(running)} of checkpoints for each stage that is running")
+    memory = in_bytes(max(cost.memory for cost in found))
+    typer.echo(f"GPU memory: {memory} for a step" if used == "cuda" else f"memory: {memory} for the measured steps")
 
 
 def _hours(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 2**30:,.1f} GB" if count >= 2**30 else f"{count / 2**20:,.0f} MB"
+    hours = max(seconds / 3600, 0.01)
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"

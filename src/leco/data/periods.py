@@ -96,9 +96,13 @@ def make_split(
     held_out = {"on top": size // 4, "within": size // 5, "none": 0}[validation]
     train = size - held_out if validation == "within" else size
     needed = len(versions) * (train + held_out)
-    if size < 1 or needed > len(strata):
+    if size < 1:
+        raise LecoError(f"{name}: a period must have at least 1 sample, not {size:,}")
+    if needed > len(strata):
+        most = len(strata) // len(versions) * (4 if validation == "on top" else 5) // 5
+        wanted = f"{len(versions)} periods of {train:,} samples and {held_out:,} for validation"
         raise LecoError(
-            f"{name}: {len(versions)} periods of {train} + {held_out} samples do not fit {len(strata)} samples"
+            f"{name}: {wanted} need {needed:,}, but there are {len(strata):,}; use a size of at most {most:,}"
         )
     parts = [part.sort().values for part in stratified_sets(strata, [train, held_out] * len(versions), seeded(seed))]
     periods = [Period(version, parts[2 * t], parts[2 * t + 1]) for t, version in enumerate(versions)]

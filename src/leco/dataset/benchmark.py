@@ -19,7 +19,7 @@ from leco.data.samples import Column, InMemory, Samples
 from leco.data.views.images import centre_crop_resize
 from leco.dataset.dataset import Counts, Dataset
 from leco.dataset.periods import Periods, SplitAssignment, contents, digest
-from leco.errors import LecoError
+from leco.errors import LecoError, nearest
 from leco.io import as_path
 from leco.modalities import MODALITIES, Modality
 from leco.ontology.ontology import Ontology
@@ -107,8 +107,7 @@ class BenchmarkDataset(Dataset):
     ) -> dict[str, Any]:
         """The recipe's settings, at the paper's budget or a smaller one."""
         if budget not in self.recipe.settings:
-            known = " or ".join(self.recipe.settings)
-            raise LecoError(f"budget: {self.name} has no budget {budget!r}; use {known}")
+            raise LecoError(f"budget: {self.name} has no budget {budget!r}{nearest(budget, self.recipe.settings)}")
         return dict(self.recipe.settings[budget])
 
     def labelled(self, split: str, shape: Sequence[int], side: int | None) -> tuple[Samples, Tensor]:

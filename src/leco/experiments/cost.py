@@ -11,12 +11,13 @@ from leco.dataset import Periods
 from leco.devices import make_fabric
 from leco.experiments.grid import Graph, shared_periods
 from leco.experiments.machine import Machine
+from leco.experiments.memory import step_memory
 from leco.experiments.run import build_network
+from leco.experiments.sharing import demand, forward_passes
 from leco.experiments.shrinking import are_large, repeated, shrunken
 from leco.experiments.stages import Plan, Stage
 from leco.experiments.store import Store
 from leco.experiments.timing import Pace, Reading, add_up, measure, seconds_to_read
-from leco.methods.terms import terms
 
 _FEW = 4  # large images, of pool and test each
 _STATES = (
@@ -36,7 +37,7 @@ class Cost:
     stored: int  # bytes of the weights of the missing stages
     running: int  # bytes of the checkpoints of one stage that is running
     copies: int  # bytes of the copies of large images
-    memory: int  # bytes that a few steps took
+    memory: int  # bytes that a step takes on a GPU, by estimate, or that the measured steps took on a CPU
 
 
 def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers: int = 0) -> list[Cost]:
@@ -66,12 +67,12 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers
 def _cost(
     benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], periods: Periods, device: str, workers: int
 ) -> Cost:
-    last = {forward_passes(stage): stage for stage in to_do}  # of one kind, the last has the most classes
+    last = {kind_of(stage): stage for stage in to_do}  # of one kind, the last has the most classes
     paces = {kind: _pace(stage, periods, device, workers) for kind, stage in last.items()}
-    memory = peak_memory(device, to_do[0])
+    memory = bytes_of_step(max(to_do, key=demand), periods, device)
     seconds, reading = 0.0, Reading(0.0, 0.0, kept=True)  # part of the paces
     for stage in to_do:
-        alone = add_up(Plan(((stage,),)), periods, reading, _Same(paces[forward_passes(stage)]))
+        alone = add_up(Plan(((stage,),)), periods, reading, _Same(paces[kind_of(stage)]))
         seconds += alone.stages[stage]
     shapes = {(stage.period, stage.method.needs_old_heads): stage for stage in to_do}
     _ = periods.shape  # reads a sample, which would be empty below
@@ -104,11 +105,9 @@ class _Same(dict[str, Pace]):
         return self.pace
 
 
-def forward_passes(stage: Stage) -> frozenset[object]:
+def kind_of(stage: Stage) -> tuple[object, ...]:
     """Return what determines the time of a step: the passes of a method, and whether the backbone is trained."""
-    settings = stage.training
-    summands = terms(stage.method, settings.pseudo_labels, settings.history, settings.loss)
-    return frozenset((*(request for term in summands for request in term.needs), stage.strategy == "freeze"))
+    return forward_passes(stage), stage.strategy == "freeze"
 
 
 def size_of(stage: Stage, periods: Periods) -> int:
@@ -117,11 +116,10 @@ def size_of(stage: Stage, periods: Periods) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in state)
 
 
-def peak_memory(device: str, stage: Stage) -> int:
-    """Bytes that this process has needed at most: on the GPU if it uses one, else in memory."""
-    used = make_fabric(device, stage.training.network.precision).device
-    if used.type == "cuda":
-        return torch.cuda.max_memory_allocated(used)
+def bytes_of_step(stage: Stage, periods: Periods, device: str) -> int:
+    """Bytes that a step of the whole batch takes on a GPU, by estimate, or that the measured ones took on a CPU."""
+    if make_fabric(device, stage.training.network.precision).device.type == "cuda":
+        return step_memory(stage, periods, device).of(stage.training.batches.size // stage.training.batches.parts)
     import resource
     import sys
 

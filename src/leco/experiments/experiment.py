@@ -317,9 +317,10 @@ def _locate(problem: Any, file: File | None, changes: Mapping[str, Any], setting
 def spell_out(problem: Any) -> str:
     """Describe a problem that pydantic found, in one line."""
     names = [str(part) for part in problem["loc"]]
-    place = ".".join(names)
     if problem["type"] == "extra_forbidden":
-        return f"{place}: {_unknown(names)}"
+        return f"{'.'.join(names)}: {_unknown(names)}"
+    names = [name for name in names if re.fullmatch(r"\w+", name)]  # others are members of a union of types
+    place = ".".join(names)
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"{place}: is missing"

@@ -1,17 +1,12 @@
 """Many experiments over one store: a graph of the stages they share, and the processes that train them."""
 
-import multiprocessing
-import os
-import threading
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,8 +15,11 @@ from leco.devices import resolve_device
 from leco.errors import LecoError, nearest
 from leco.experiments.experiment import Experiment
 from leco.experiments.machine import Machine
+from leco.experiments.memory import step_memory
+from leco.experiments.pools import cores, ended, gpus, pools, processes
 from leco.experiments.remote import Remote, is_url, local_path
 from leco.experiments.run import embed_stage, run_stage
+from leco.experiments.sharing import most_on_a_gpu, on_a_gpu
 from leco.experiments.shrinking import shrunken
 from leco.experiments.stages import Plan, Stage, needed, plan
 from leco.experiments.store import Store
@@ -29,10 +27,6 @@ from leco.experiments.train import periods_of, stoppable
 from leco.registry import IMPORTED, import_modules
 from leco.settings import Settings
 
-if TYPE_CHECKING:
-    from multiprocessing.queues import SimpleQueue
-
-_HEADS_PER_GPU = 4  # stages that share a GPU if all of them only train heads, on stored features
 _ATTEMPTS = 3  # of a stage whose process was killed
 
 
@@ -96,14 +90,15 @@ class Progress:
     failed: dict[str, str] = field(default_factory=dict)  # with the error message
     skipped: list[str] = field(default_factory=list)
 
-    def start(self, most: int) -> Iterable[str]:
-        """Take up to `most` stages whose dependencies are complete."""
+    def ready(self) -> list[str]:
+        """Return the waiting stages whose dependencies are complete."""
         unfinished = self.waiting.keys() | self.running.keys()
-        free = [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
-        for name in free[:most]:
-            del self.waiting[name]
-            self.running[name] = time.monotonic()
-            yield name
+        return [name for name in self.waiting if not unfinished.intersection(self.graph.needs(name))]
+
+    def start(self, name: str) -> None:
+        """Record that a stage is running."""
+        del self.waiting[name]
+        self.running[name] = time.monotonic()
 
     def finish(self, name: str, problem: str | None = None) -> None:
         """Record how a stage ended; skip the stages that depend on a failed one."""
@@ -121,43 +116,68 @@ class Progress:
 def run_locally(
     graph: Graph, root: Path, runs: str | Path, jobs: int | None = None, device: str = "auto", *, workers: int = 0
 ) -> Iterator[Progress]:
-    """Train the missing stages in `jobs` processes; yield once before and after each stage.
+    """Train the missing stages, `jobs` at a time; yield once before and after each stage.
 
-    By default there is one process a GPU, four if all stages only train heads, or one a core without GPUs. Each has
+    By default, as many share a GPU as its memory holds, up to four; without GPUs, there is one a core. Each has
     `workers` that read files ahead. A stage that fails stops only the stages that depend on it. Features, and copies of
     large images, are made before, on all cores, so that no two processes make the same.
     """
     progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
     yield progress
     cards = gpus(device)
-    on_features = all(graph.stages[name].on_features for name in progress.waiting)
-    each = _HEADS_PER_GPU if on_features else 1
-    jobs = jobs or len(cards) * each or (cores() if resolve_device(device).type == "cpu" else 1)
+    shared = dict.fromkeys(progress.waiting, 1)  # how many stages like each of them share a GPU
+    seats = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
     device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
         prepare(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
+        _free_memory()
+    if cards and jobs is None:
+        most = most_on_a_gpu(cores(), len(cards), workers)
+        shared = on_a_gpu(graph, progress.waiting, most, partial(_measured, graph, root, runs, card=cards[0]))
+        seats *= max(shared.values(), default=1)
+    taken = {name: max(shared.values()) // count for name, count in shared.items()}
     one = partial(train_one, device=device, workers=workers, modules=tuple(IMPORTED))
     attempts: dict[str, int] = {}
-    suspects: set[str] = set()  # one of them killed its process; they continue one at a time, to find out which
-    while progress.waiting:
-        with _workers(jobs, cards) as pool, _ending_workers():
-            tasks: dict[Future[None], str] = {}
-            while progress.waiting or tasks:
-                for name in progress.start((1 if suspects else jobs) - len(tasks)):
-                    attempts[name] = attempts.get(name, 0) + 1
-                    tasks[pool.submit(one, graph.needed_by[name], name, root, runs)] = name
-                finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
-                problems = {task: task.exception() for task in finished}
-                if any(isinstance(problem, BrokenProcessPool) for problem in problems.values()):
-                    suspects = _requeue(progress, tasks.values(), attempts, runs)
-                    yield progress
-                    break
-                for task, problem in problems.items():
-                    if isinstance(problem, KeyboardInterrupt):
-                        raise problem
-                    suspects.discard(tasks[task])
-                    progress.finish(tasks.pop(task), None if problem is None else str(problem))
-                    yield progress
+    suspects: set[str] = set()  # one of them killed its process; each continues alone on its device, to find out which
+    with pools(cards or [""], seats) as all_pools:
+        while progress.waiting or progress.running:
+            for name in progress.ready():
+                pool = max(all_pools, key=lambda pool: pool.free)
+                wanted = pool.seats if name in suspects else taken[name]
+                if pool.free < wanted:
+                    break  # those that are smaller wait, too, or it would never come to its turn
+                progress.start(name)
+                attempts[name] = attempts.get(name, 0) + 1
+                pool.start(name, wanted, one, graph.needed_by[name], name, root, runs)
+            for pool, task in ended(all_pools):
+                if task not in pool.tasks:
+                    continue  # of a pool that broke
+                problem = task.exception()
+                if isinstance(problem, BrokenProcessPool):
+                    suspects |= _requeue(progress, pool.restart(), attempts, runs)
+                elif isinstance(problem, KeyboardInterrupt):
+                    raise problem
+                else:
+                    name, _ = pool.tasks.pop(task)
+                    suspects.discard(name)
+                    progress.finish(name, None if problem is None else str(problem))
+                yield progress
+
+
+def _measured(graph: Graph, root: Path, runs: str | Path, name: str, card: str) -> tuple[int, int] | None:
+    """Estimate the memory of a stage's steps in a process of its own, which gives back that of the GPU."""
+    with processes(1, cores(), card) as one:
+        try:
+            return one.submit(memory_of_step, graph.needed_by[name], name, root, runs, tuple(IMPORTED)).result()
+        except (LecoError, RuntimeError):  # out of memory, or killed; whatever else it is, the stage will say so
+            return None
+
+
+def _free_memory() -> None:
+    """Give unused memory of the GPU back, for other processes that share it."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def prepare(graph: Graph, names: Iterable[str], root: Path, store: Store, machine: Machine) -> None:
@@ -190,54 +210,6 @@ def _requeue(progress: Progress, names: Iterable[str], attempts: dict[str, int],
     return set(again)
 
 
-def _workers(jobs: int, cards: Sequence[str] = ()) -> ProcessPoolExecutor:
-    threads = max(1, cores() // jobs)
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    seats = context.SimpleQueue()  # each process takes one
-    for seat in range(jobs):
-        seats.put(cards[seat % len(cards)] if cards else "")
-    return ProcessPoolExecutor(jobs, context, initializer=_enter_worker, initargs=(threads, os.getpid(), seats))
-
-
-@contextmanager
-def _ending_workers() -> Iterator[None]:
-    """Ask the workers to save and stop when this process is asked to end: unlike Ctrl-C, they do not hear of it."""
-    try:
-        yield
-    except SystemExit:
-        for worker in multiprocessing.active_children():
-            worker.terminate()
-        raise
-
-
-def gpus(device: str = "auto") -> list[str]:
-    """Names of the GPUs that a device means, as CUDA_VISIBLE_DEVICES has them; none for `cpu`."""
-    if device == "cpu" or not torch.cuda.is_available():
-        return []
-    chosen, count = resolve_device(device), torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [name.strip() for name in visible.split(",")] if visible else list(map(str, range(count)))
-    return names[:count] if chosen.index is None else [names[chosen.index]]
-
-
-def cores() -> int:
-    """Number of cores that this process may use, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _enter_worker(threads: int, parent: int, seats: "SimpleQueue[str]") -> None:
-    torch.set_num_threads(threads)
-    if card := seats.get():
-        os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CUDA is first used
-
-    def leave_with_parent() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)  # the parent was killed
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-
-
 def train_one(
     experiment: Experiment,
     name: str,
@@ -252,9 +224,7 @@ def train_one(
     import_modules(modules)
     periods = shared_periods(experiment, root, memory_of(runs))
     planned = plan(experiment, periods)
-    stage = next((s for s in planned.stages if s.fingerprint == name), None)
-    if stage is None:
-        raise LecoError(f"{periods.name}: the data changed since the grid was planned; start the grid again")
+    stage = _stage_of(planned, name, periods)
     with stoppable() as stop:
         machine, remote = Machine(device, workers, stop=stop), Remote(str(runs)) if is_url(runs) else None
         if remote is not None:
@@ -265,6 +235,25 @@ def train_one(
         run_stage(stage, periods, store, machine, may_diverge=planned.may_diverge(stage))
         if remote is not None:
             remote.put(name)
+    _free_memory()
+
+
+def memory_of_step(
+    experiment: Experiment, name: str, root: Path, runs: str | Path, modules: Sequence[str] = ()
+) -> tuple[int, int]:
+    """Return the bytes that a step of a stage takes on this process's GPU, and those that are free."""
+    import_modules(modules)
+    periods = shared_periods(experiment, root, memory_of(runs))
+    stage = _stage_of(plan(experiment, periods), name, periods)
+    found = step_memory(stage, periods, "cuda")
+    return found.of(found.size // stage.training.batches.parts), found.available or 0
+
+
+def _stage_of(planned: Plan, name: str, periods: Periods) -> Stage:
+    stage = next((stage for stage in planned.stages if stage.fingerprint == name), None)
+    if stage is None:
+        raise LecoError(f"{periods.name}: the data changed since the grid was planned; start the grid again")
+    return stage
 
 
 def memory_of(runs: str | Path) -> Path:

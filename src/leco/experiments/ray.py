@@ -9,38 +9,55 @@ from pathlib import Path
 from typing import Any
 
 from leco.errors import LecoError, first_line
-from leco.experiments.grid import Graph, Progress, cores, train_one
+from leco.experiments.grid import Graph, Progress, memory_of_step, train_one
+from leco.experiments.pools import cores
 from leco.experiments.remote import is_url, local_path
+from leco.experiments.sharing import most_on_a_gpu, on_a_gpu
 from leco.registry import IMPORTED
 
-_OF_HEADS = 0.25  # of a GPU, for stages that train heads on stored features
+_OF_HEADS = 0.25  # of a GPU at most, for stages that train heads on stored features
 _RETRIES = 3  # of a task whose worker died: it continues from the stage's last checkpoint
 
 
 def run_on_ray(
     graph: Graph, root: Path, runs: str | Path, jobs: int | None = None, device: str = "auto", *, workers: int = 0
 ) -> Iterator[Progress]:
-    """Train the missing stages, one task each, on a GPU each if the cluster has any; yield once before and after each.
+    """Train the missing stages, one task each; yield once before and after each.
 
-    More `jobs` than GPUs share them, and so do stages that only train heads. The data must be
-    in the same folder on every machine, and the store on shared storage: a folder, or an address.
+    If the cluster has GPUs, stages share them as in `run_locally`, or more `jobs` than GPUs do. The data must be in the
+    same folder on every machine, and the store on shared storage: a folder, or an address.
     """
     ray = _start(jobs or cores())
     try:
         cluster: Any = ray
-        share = gpu_share(device, cluster.cluster_resources(), jobs)
+        resources = cluster.cluster_resources()
+        share = gpu_share(device, resources, jobs)
         # A process that has ended gives back the memory of its GPU.
         remote: Any = ray.remote(max_retries=_RETRIES, num_cpus=1, max_calls=1 if share else 0)
-        task = remote(train_one)
+        task, root = remote(train_one), root.resolve()
         progress = Progress(graph, dict.fromkeys(graph.missing(runs)))
         yield progress
         tasks: dict[object, str] = {}
-        root, runs = root.resolve(), runs if is_url(runs) else local_path(runs).resolve()
+        runs = runs if is_url(runs) else local_path(runs).resolve()
+        given = {name: (graph.needed_by[name], name, root, runs) for name in progress.waiting}
+
+        def measure(name: str) -> tuple[int, int] | None:
+            found = remote(memory_of_step).options(num_gpus=1).remote(*given[name], tuple(IMPORTED))
+            try:
+                bytes_of_step: tuple[int, int] = ray.get(found)
+                return bytes_of_step
+            except ray.exceptions.RayError:  # out of memory; whatever else it is, the stage will say so
+                return None
+
+        shares = {name: min(share, _OF_HEADS) if graph.stages[name].on_features else share for name in progress.waiting}
+        if share and jobs is None:
+            most = most_on_a_gpu(int(resources.get("CPU", 0)), int(resources["GPU"]), workers)
+            shares = {name: 1 / count for name, count in on_a_gpu(graph, progress.waiting, most, measure).items()}
         while progress.waiting or tasks:
-            for name in progress.start((jobs or len(graph.stages)) - len(tasks)):
-                planned = (graph.needed_by[name], name, root, runs)
-                mine = task.options(num_gpus=min(share, _OF_HEADS) if graph.stages[name].on_features else share)
-                tasks[mine.remote(*planned, device=device, workers=workers, modules=tuple(IMPORTED))] = name
+            for name in progress.ready()[: (jobs or len(graph.stages)) - len(tasks)]:
+                progress.start(name)
+                mine = task.options(num_gpus=shares[name])
+                tasks[mine.remote(*given[name], device=device, workers=workers, modules=tuple(IMPORTED))] = name
             finished, _ = ray.wait(list(tasks), num_returns=1)
             name = tasks.pop(finished[0])
             try:

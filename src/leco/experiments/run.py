@@ -250,7 +250,7 @@ def make_training(stage: Stage, store: AnyStore, machine: Machine, judge: Judge)
         balance_teacher(job)
     network = make_network(stage, periods, previous_network(stage, periods, store))
     finish = finishing(stage, periods, job)
-    banked = on_features(job, network, stage.training.transfer.draws_per_view)
+    banked = on_features(job, network, stage.training.transfer)
     backbone = network.backbone
 
     def score(trained: nn.Module) -> float:

@@ -98,12 +98,15 @@ TABLES = {table.name: table for table in _TABLES}
 
 
 def table(name: str) -> Table:
-    """Find a table by its name here or its number in the paper.
+    """Find a table by its number in the paper, or its name here.
 
-    >>> table("9").name
-    'baseline-complete'
+    >>> table("table-9").name, table("9").name
+    ('baseline-complete', 'baseline-complete')
     """
+    wanted = name.lower().removeprefix("table-")
     for found in _TABLES:
-        if name in (found.name, str(found.number)):
+        if wanted in (found.name, str(found.number)):
             return found
-    raise LecoError(f"{name!r} is not a table of results in the paper{nearest(name, TABLES)}")
+    numbered = ", ".join(f"table-{found.number}" for found in _TABLES if found.number)
+    known = f"; valid: {numbered}" if wanted.isdecimal() else nearest(wanted, TABLES)
+    raise LecoError(f"{name!r} is not a table of results in the paper{known}")

@@ -15,9 +15,9 @@ from leco.data.views.sets import ViewSet
 from leco.devices import place
 from leco.models.network import AnyNetwork, Network
 from leco.placement import send
+from leco.settings import TransferSettings
 from leco.training.loop import Job
 
-_MOST_VIEWS = 256
 _LARGEST = 2**31  # bytes of a bank
 _AT_ONCE = 256
 
@@ -53,7 +53,7 @@ class Bank:
             self.span = span
 
 
-def number_of_views(job: Job, features: int, draws_per_view: int) -> tuple[int, int]:
+def number_of_views(job: Job, features: int, transfer: TransferSettings) -> tuple[int, int]:
     """Number of cached views per sample, and of those that fit into memory; 0 if a bank would not save time, or none.
 
     Heads learn less from fewer views (docs/lab-book/log.md).
@@ -63,7 +63,7 @@ def number_of_views(job: Job, features: int, draws_per_view: int) -> tuple[int, 
     if drawn < 2 * samples:
         return 0, 0
     fitting = _LARGEST // (sum(len(indices) for indices in drawn_in(job).values()) * features * 4)
-    views = min(max(1, drawn // (samples * draws_per_view)), _MOST_VIEWS)
+    views = min(max(1, drawn // (samples * transfer.draws_per_view)), transfer.max_views)
     return (views, min(views, fitting)) if fitting else (0, 0)
 
 
@@ -76,7 +76,7 @@ def drawn_in(job: Job) -> dict[str, Tensor]:
     return {view: torch.cat([parts[part] for part in sorted(who)]).unique() for view, who in sorted(wanted.items())}  # type: ignore[no-untyped-call]
 
 
-def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job, Network] | None:
+def on_features(job: Job, network: AnyNetwork, transfer: TransferSettings) -> tuple[Job, Network] | None:
     """Return the same training on cached features: the job, and a network that shares the heads of `network`.
 
     None if that is impossible: the backbone is trained or computes nothing, features are maps (segmentation), the
@@ -89,7 +89,7 @@ def on_features(job: Job, network: AnyNetwork, draws_per_view: int) -> tuple[Job
         return None
     if teacher is not None and not (isinstance(teacher, Network) and _equal(teacher.backbone, backbone)):
         return None
-    views, at_once = number_of_views(job, network.heads[0].in_features, draws_per_view)  # type: ignore[arg-type]
+    views, at_once = number_of_views(job, network.heads[0].in_features, transfer)  # type: ignore[arg-type]
     if not views:
         return None
     spans = -(-views // at_once)
@@ -112,13 +112,19 @@ def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: 
 
     @torch.no_grad()
     def compute(first: int, end: int) -> Tensor:
-        found = []
-        for ids in indices.split(_AT_ONCE):  # type: ignore[no-untyped-call]
-            inputs = send(steps.samples.inputs.read(ids), device)
+        features, done = torch.empty(0), 0
+        parts = indices.split(_AT_ONCE)  # type: ignore[no-untyped-call]
+        read = steps.samples.each(steps.samples.inputs.read, parts, job.workers)
+        for ids, on_cpu in zip(parts, read, strict=True):
+            inputs = send(on_cpu, device)
             draws = [Draws(job.seed, number, ids, device) for number in range(first, end)]
             seen = [job.normalise(view(inputs, each)) for each in draws]
-            found.append(torch.stack([backbone(images) for images in seen], dim=1))
-        return torch.cat(found)
+            computed = torch.stack([backbone(images) for images in seen], dim=1)
+            if not done:
+                features = computed.new_empty(len(indices), *computed.shape[1:])
+            features[done : done + len(ids)] = computed
+            done += len(ids)
+        return features
 
     where = torch.zeros(len(steps.samples), dtype=torch.int64)
     where[indices] = torch.arange(len(indices))

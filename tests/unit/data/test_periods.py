@@ -72,9 +72,20 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another():
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_pool_that_is_too_small_is_named():
-    with pytest.raises(LecoError, match=r"x: 2 periods of 500 \+ 125 samples do not fit 1000 samples"):
-        make_split("x", ["a", "b"], 500, long_tailed(0), 0)
+@pytest.mark.parametrize(("validation", "held_out"), [("on top", 125), ("within", 100), ("none", 0)])
+def test_a_pool_that_is_too_small_is_named_with_the_size_that_fits(validation, held_out):
+    strata, train = torch.zeros(901).long(), 500 - 100 * (validation == "within")
+    message = (
+        f"x: 2 periods of {train} samples and {held_out} for validation need [0-9,]+, but there are 901; .* at most "
+    )
+    with pytest.raises(LecoError, match=message) as refused:
+        make_split("x", ["a", "b"], 500, strata, 0, validation=validation)
+    most = int(str(refused.value).rpartition(" ")[2])
+    make_split("x", ["a", "b"], most, strata, 0, validation=validation)
+    with pytest.raises(LecoError):
+        make_split("x", ["a", "b"], most + 2, strata, 0, validation=validation)
+    with pytest.raises(LecoError, match="x: a period must have at least 1 sample, not 0"):
+        make_split("x", ["a", "b"], 0, strata, 0, validation=validation)
 
 
 def test_an_index_file_gives_the_same_split_back_and_notices_any_change(tmp_path):

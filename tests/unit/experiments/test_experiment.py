@@ -47,7 +47,7 @@ BAD_FILES = {
     "unknown method": ("benchmark: cub-leco\nmethod: st-hard\n", "'st-hard' is not a method"),
     "unknown budget": (
         "benchmark: cub-leco\nbudget: huge\n",
-        "cub-leco has no budget 'huge'; use paper or small",
+        "cub-leco has no budget 'huge'; valid: 'paper', 'small'",
     ),
     "incomplete data": ("data: {manifest: labels.csv}\n", ":1: data.ontology: is missing"),
     "an image size of thousands of digits": (

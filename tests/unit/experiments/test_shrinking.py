@@ -85,7 +85,9 @@ def test_crops_of_copies_are_those_of_the_files_within_the_error_of_jpeg(samples
         for mine, theirs in ((fast[step].new, slow[step].new), (fast[step].history, slow[step].history)):
             assert torch.equal(mine.rows, theirs.rows)
             assert all(torch.equal(mine.labels[v], theirs.labels[v]) for v in ("v1", "v2"))
-            assert (mine.inputs.float() - theirs.inputs.float()).abs().mean() < 1
+            error = (mine.inputs.float() - theirs.inputs.float()).abs()
+            assert error.mean() < 1
+            assert error.max() <= 13  # that of the copies, and rounding
 
 
 def test_only_the_part_that_a_crop_shows_is_read_and_gives_the_same_crop(samples):

@@ -104,11 +104,13 @@ def test_what_the_paper_does_not_have_is_not_found():
 
 
 def test_a_table_is_found_by_name_or_number_and_an_unknown_one_is_refused():
-    assert table("12") is table("combinations")
+    assert table("12") is table("Table-12") is table("combinations")
     with pytest.raises(LecoError, match="'hierachy' is not a table of results in the paper; did you mean 'hierarchy'"):
         cells("hierachy")
-    with pytest.raises(LecoError, match="'1' is not a table of results"):
-        table("1")
+    with pytest.raises(
+        LecoError, match=r"'table-1' is not a table of results in the paper; valid: table-2, .*, table-13$"
+    ):
+        table("table-1")
 
 
 def test_the_disagreements_are_those_that_comparing_all_pairs_finds():

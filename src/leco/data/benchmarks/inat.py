@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,12 +42,13 @@ def ontology(recipe: Recipe, folder: Path) -> Ontology:
     levels = _LEVELS[len(recipe.classes)]
     names = ("all_taxa_info.json", "label2taxaid.json")
     annotation = folder / "annotation_v2.json"
-    place = annotation if annotation.is_file() else folder / names[0]
+    places = [annotation] if annotation.is_file() else [require(recipe, folder / name, _REMEDY) for name in names]
+    place, contents = places[0], [read_json(path, _LARGEST_LIST) for path in places]
     try:
         if place == annotation:
-            lineages = list(_annotated(annotation, levels))
+            lineages = list(_annotated(contents[0], levels))
         else:
-            taxa, labels = (read_json(require(recipe, folder / name, _REMEDY), _LARGEST_LIST) for name in names)
+            taxa, labels = contents
             lineages = [
                 [taxa[str(label)][level] for level in levels] for label in sorted(int(label) for label in labels)
             ]
@@ -55,9 +57,8 @@ def ontology(recipe: Recipe, folder: Path) -> Ontology:
     return Ontology.from_taxonomy("inat", levels, lineages)
 
 
-def _annotated(path: Path, levels: list[str]) -> Iterator[list[str]]:
+def _annotated(content: Any, levels: list[str]) -> Iterator[list[str]]:
     """Yield the taxa of each class, in the order of class numbers; the list of classes has had two names."""
-    content = read_json(path, _LARGEST_LIST)
     classes = {entry["class_id"]: entry for entry in content.get("categories") or content["annotations"]}
     for number in range(len(classes)):
         yield [classes[number][level] for level in levels]
