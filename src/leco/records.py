@@ -250,6 +250,13 @@ def parse(kind: type[_Kind], text: str | bytes, place: str | Path, remedy: str =
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
+        newer = next(
+            (e["input"] for e in error.errors() if e["loc"] == ("format",) and e["type"] == "less_than_equal"), None
+        )
+        if newer is not None:
+            raise LecoError(
+                f"{place}: is of format {newer}, which a newer version of leco wrote; update leco"
+            ) from None
         problem = f"is damaged, or of another version of leco: {_first_problem(error)}{remedy and '; '}{remedy}"
         raise LecoError(f"{place}: {problem}") from None
 

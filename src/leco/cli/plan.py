@@ -24,7 +24,7 @@ _MOST_ROWS = 30
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="BENCHMARK|FILE", help="A benchmark of `leco data list`, or an experiment.yaml.", show_default=False
+        metavar="BENCHMARK|FILE", help="A benchmark (`leco data list`) or an experiment.yaml.", show_default=False
     ),
 ]
 Data = Annotated[Path, typer.Option("--data", help="Folder with the datasets.")]

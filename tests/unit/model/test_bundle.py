@@ -274,7 +274,7 @@ HOSTILE = {
     "a link that leaves": (link_outside, "model.safetensors: is a symlink to outside the root"),
     "another format": (
         lambda f: change(f, format=3),
-        "of another version of leco: format: Input should be less than or equal to 2, not 3",
+        "is of format 3, which a newer version of leco wrote; update leco",
     ),
     "a truth for a format": (
         lambda f: change(f, format=True),
