@@ -143,8 +143,8 @@ def _print_costs(found: "list[Cost]", device: str) -> None:
     )
     stored, running = sum(cost.stored for cost in found), max(cost.running for cost in found)
     copies = max(cost.copies for cost in found)  # of one data set, which the benchmarks share
-    shrunken = f", {in_bytes(copies)} for shrunken images" if copies else ""
-    typer.echo(f"disk: {in_bytes(stored)} for weights{shrunken}, and up to ", nl=False)
+    scaled = f", {in_bytes(copies)} for scaled-down images" if copies else ""
+    typer.echo(f"disk: {in_bytes(stored)} for weights{scaled}, and up to ", nl=False)
     typer.echo(f"{in_bytes(running)} of checkpoints for each stage that is running")
     memory = in_bytes(max(cost.memory for cost in found))
     typer.echo(f"GPU memory: {memory} for a step" if used == "cuda" else f"memory: {memory} for the measured steps")
