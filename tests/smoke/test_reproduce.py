@@ -69,7 +69,9 @@ def test_a_dry_run_of_each_command_counts_stages_and_estimates_their_cost(comman
     assert set(shown) == benchmarks
     assert sum(int(line[1]) for line in shown.values()) == count
     assert "hours on one CPU like this one" in result.stdout
-    copies = r", [\d.]+ [MG]B for scaled-down images" if any(name.startswith("mapillary") for name in benchmarks) else ""
+    copies = (
+        r", [\d.]+ [MG]B for scaled-down images" if any(name.startswith("mapillary") for name in benchmarks) else ""
+    )
     assert re.search(rf"disk: [\d.]+ [MG]B for weights{copies}, and up to [\d.]+ [MG]B of checkpoints", result.stdout)
     assert re.search(r"memory: [\d.]+ [MG]B for the measured steps", result.stdout)
     assert not (tmp_path / "runs").exists()

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -135,8 +136,13 @@ def check_memory(backbone: str, available: int | None = None, *, parameters: int
         )
 
 
-def available_memory() -> int | None:
-    """Bytes of memory that programs can still use, where the system tells."""
+def available_memory(container: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of memory that programs can still use, on the machine and in a container, where the system tells."""
+    known = [left for left in (_free_on_machine(), _left_in_container(container)) if left is not None]
+    return min(known, default=None)
+
+
+def _free_on_machine() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -146,6 +152,16 @@ def available_memory() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):  # no such system call
         return None
+
+
+def _left_in_container(folder: Path) -> int | None:
+    """Bytes up to the limit of a control group; cached files, which the system drops when it must, do not count."""
+    try:
+        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = re.search(r"^inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+    except (OSError, ValueError):  # no control group, or no limit ("max")
+        return None
+    return max(0, limit - used + (int(cached[1]) if cached else 0))
 
 
 def hub_cache() -> Path:

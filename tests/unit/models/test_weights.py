@@ -22,7 +22,7 @@ from leco.experiments.train import Run, periods_of
 from leco.modalities import Images
 from leco.modalities.segmentation import Segmentation
 from leco.models import build_backbone, build_segmenter
-from leco.models.timm_models import InputConfig, check_memory, input_config, parameter_count
+from leco.models.timm_models import InputConfig, available_memory, check_memory, input_config, parameter_count
 from leco.models.weights import Weights, default_weights, find_weights, local_weights, weights_on_this_machine
 from leco.settings import NetworkSettings, Settings
 
@@ -612,3 +612,15 @@ def test_models_says_how_to_get_weights_and_what_timm_has():
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "'resnet-18' matches no model of timm; did you mean 'resnet18" in refused.stderr
     assert "and" in leco("models", "resnet*").stdout.splitlines()[-2]
+
+
+def test_the_limit_of_a_container_counts_unless_the_machine_has_less(tmp_path):
+    free = available_memory(tmp_path)  # not in a control group
+    (tmp_path / "memory.current").write_text("900000\n")
+    (tmp_path / "memory.stat").write_text("active_file 70000\ninactive_file 50000\n")
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert available_memory(tmp_path) == 150_000
+    (tmp_path / "memory.max").write_text("800000\n")
+    assert available_memory(tmp_path) == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free is None or abs(available_memory(tmp_path) - free) < 2**30
