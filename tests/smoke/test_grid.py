@@ -17,7 +17,7 @@ import torch
 from tests.commands import assert_refused, leco, leco_process
 
 from leco.experiments import grid as grid_module
-from leco.experiments import pools
+from leco.experiments import memory, pools
 from leco.experiments.experiment import experiment
 from leco.experiments.grid import Graph, Progress
 from leco.experiments.memory import StepMemory
@@ -387,12 +387,17 @@ def no_memory(*_: object) -> StepMemory:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
+def no_file(*_: object) -> StepMemory:
+    raise FileNotFoundError("a.png")
+
+
 @pytest.mark.parametrize(
     ("device", "jobs", "step", "sizes"),
     [
         ("auto", None, step_of, {"0": 2, "2": 2}),  # of batches of 64
         ("cuda:1", None, step_of, {"2": 2}),
         ("auto", None, no_memory, {"0": 1, "2": 1}),
+        ("auto", None, no_file, {"0": 1, "2": 1}),
         ("auto", 5, no_memory, {"0": 3, "2": 2}),
         ("auto", 1, no_memory, {"0": 1}),
         ("cpu", None, no_memory, {"": 64}),
@@ -407,6 +412,32 @@ def test_the_number_of_stages_at_a_time_follows_from_devices_memory_and_jobs(
     *_, progress = grid_module.run_locally(batches(64), Path(), "nowhere", jobs, device)
     assert len(progress.done) == 8
     assert pretended.sizes == sizes
+
+
+def test_features_are_computed_on_the_gpu_that_is_named(monkeypatch, pretended_gpus):
+    devices = []
+    monkeypatch.setattr(grid_module, "prepare", lambda *given: devices.append(given[-1].device))
+    Pretended(monkeypatch)
+    list(grid_module.run_locally(batches(64, seeds=1), Path(), "nowhere", 1, "cuda:1"))
+    assert devices == ["cuda:1"]
+
+
+def test_a_task_for_a_pool_that_has_just_broken_is_lost_with_the_others():
+    with pools.pools([""], 1) as (pool,):
+        pool.start("first", 1, os._exit, 1)
+        pools.ended([pool])
+        pool.start("second", 1, card, 0)
+        assert pool.restart() == ["first", "second"]
+        pool.start("third", 1, card, 0)
+        ((_, task),) = pools.ended([pool])
+        assert task.exception() is None
+
+
+def test_a_batch_that_does_not_fit_is_refused_unless_a_cluster_trains_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**6)
+    call = ["grid", "digits-leco", "--size", 40, "--methods", "ce", "--set", "training.network.backbone=wrn-10-1"]
+    assert_refused([*call, "--device", "cpu"], "training.batches.size: a batch of ", tmp_path)
+    assert leco(*call, "--device", "cpu", "--engine", "ray", "--dry-run", cwd=tmp_path).returncode == 0
 
 
 def test_heads_share_a_gpu_as_far_as_there_are_cores(monkeypatch, pretended_gpus):

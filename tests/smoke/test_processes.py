@@ -100,11 +100,12 @@ def test_a_killed_run_ends_in_the_same_bits(case, number, tmp_path, vistas):
 
 
 @pytest.mark.slow
-def test_the_command_trains_in_two_processes_from_an_empty_store(tmp_path):
+@pytest.mark.parametrize("number", [2, 4])
+def test_the_command_trains_in_several_processes_from_an_empty_store(number, tmp_path):
     settings = ["--set", "training.batches.steps=4", "--set", "training.batches.size=16"]
     command = [
         *TORCHRUN,
-        "--nproc_per_node=2",
+        f"--nproc_per_node={number}",
         "-m",
         "leco",
         "run",

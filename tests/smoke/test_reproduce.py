@@ -118,10 +118,7 @@ def test_an_unknown_network_is_refused_before_anything_is_trained(data, tmp_path
 class Here:
     """An executor in this process, which knows the sums of made-up files."""
 
-    def __enter__(self) -> "Here":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def shutdown(self) -> None:
         pass
 
     def submit(self, function: Callable[..., None], *arguments: object) -> "Future[None]":
@@ -225,7 +222,7 @@ def test_workers_read_ahead_for_training_validation_and_test(command, small_data
         read.setdefault(name, set()).add(workers)
         return read_ahead(function, items)
 
-    monkeypatch.setattr("leco.data.samples.read_in_processes", processes)
+    monkeypatch.setattr("leco.data.ahead._in_processes", processes)
     monkeypatch.setattr("leco.experiments.pools.processes", lambda *_: Here())
     monkeypatch.setattr("leco.paper.trainings.cells", lambda name: [c for c in cells(name) if c.strategy == "finetune"])
     settings = [word for value in TINY_INAT for word in ("--set", f"training.{value}")]

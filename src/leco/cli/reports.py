@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WRITERS = {  # imported when they are used; and a part of what they write
     ".html": ("leco.reports.page", "to_html", b"<title>leco report"),
-    ".md": ("leco.reports.formats", "to_markdown", b"# Report\n"),
+    ".md": ("leco.reports.formats", "to_markdown", b"# leco report\n"),
     ".tex": ("leco.reports.formats", "to_latex", b"% Needs \\usepackage{booktabs}."),
     ".csv": ("leco.reports.formats", "to_csv", b"section,benchmark,data,"),
 }

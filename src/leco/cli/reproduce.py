@@ -59,6 +59,7 @@ def reproduce(
     `leco report` then prints the table beside the paper's. It can be interrupted at any time.
     """
     from leco.experiments.grid import Graph, engine_of, shared_periods
+    from leco.experiments.memory import check_batches
     from leco.experiments.train import check_network
     from leco.paper import table as find
     from leco.paper.trainings import trainings
@@ -76,7 +77,10 @@ def reproduce(
     except LecoError as error:
         raise LecoError(f"{error}{_without(cells, data)}") from None
     for cell, plan in {cell.benchmark: (cell, plan) for cell, plan in zip(cells, graph.plans, strict=True)}.values():
-        check_network(plan, shared_periods(cell, data, graph.memory))
+        periods = shared_periods(cell, data, graph.memory)
+        check_network(plan, periods)
+        if engine == "local" and not dry_run:
+            check_batches(plan, periods, device)
     missing = graph.missing(runs)
     typer.echo(f"{found.place}: {found.caption}")
     done = len(graph.stages) - len(missing)

@@ -98,7 +98,7 @@ class Judged:
         tallies = tuple(tally.of_all(fabric) for tally in self.tallies)
         better = {name: over_all(counts.to(fabric.device)).cpu() for name, counts in self.better.items()}
         pairs = {name: Pairs() for name in self.pairs}
-        for found in in_turn(fabric, [self.pairs]):
+        for found in in_turn(fabric, [self.pairs]) if pairs else ():
             for name, whole in pairs.items():
                 whole.update(found[name])
         return Judged(tallies, better, pairs)

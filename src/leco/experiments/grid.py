@@ -127,10 +127,10 @@ def run_locally(
     cards = gpus(device)
     shared = dict.fromkeys(progress.waiting, 1)  # how many stages like each of them share a GPU
     seats = jobs or len(cards) or (cores() if resolve_device(device).type == "cpu" else 1)
-    device = "cuda" if cards else device  # each process sees one only
     if not is_url(runs):
         prepare(graph, progress.waiting, root, Store(local_path(runs)), Machine(device, workers, shown=True))
         _free_memory()
+    device = "cuda" if cards else device  # each process sees one only
     if cards and jobs is None:
         most = most_on_a_gpu(cores(), len(cards), workers)
         shared = on_a_gpu(graph, progress.waiting, most, partial(_measured, graph, root, runs, card=cards[0]))
@@ -169,7 +169,7 @@ def _measured(graph: Graph, root: Path, runs: str | Path, name: str, card: str) 
     with processes(1, cores(), card) as one:
         try:
             return one.submit(memory_of_step, graph.needed_by[name], name, root, runs, tuple(IMPORTED)).result()
-        except (LecoError, RuntimeError):  # out of memory, or killed; whatever else it is, the stage will say so
+        except Exception:  # out of memory, or killed; whatever else it is, the stage will say so
             return None
 
 

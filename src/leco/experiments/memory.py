@@ -1,5 +1,6 @@
 """Memory that a training step takes, from the tensors of small steps, and the batch that fits into it."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,9 +130,10 @@ def check_batches(plan: Plan, periods: Periods, device: str) -> None:
 
     A step that runs out of a GPU's memory is repeated with less, so only large batches are looked at there. On the CPU,
     the system may end the process instead. The memory is measured where the least that is needed comes near.
+    Processes of `torchrun` look at nothing: they would have to agree on whether to measure.
     """
     networks = [stage for stage in plan.stages if not stage.on_features]
-    if not networks:
+    if not networks or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return
     stage = max(networks, key=lambda stage: stage.training.batches.size)
     size = stage.training.batches.size // stage.training.batches.parts

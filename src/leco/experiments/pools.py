@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -35,7 +36,7 @@ class Pool:
     def __init__(self, card: str, seats: int, threads: int) -> None:
         self.card, self.seats, self.threads = card, seats, threads
         self.tasks: dict[Future[None], tuple[str, int]] = {}  # name and seats of each
-        self._executor = processes(seats, threads, card).__enter__()
+        self._executor = processes(seats, threads, card)
 
     @property
     def free(self) -> int:
@@ -43,20 +44,25 @@ class Pool:
         return self.seats - sum(taken for _, taken in self.tasks.values())
 
     def start(self, name: str, taken: int, call: Callable[..., None], *arguments: Any) -> None:
-        """Start a task in one of the processes."""
-        self.tasks[self._executor.submit(call, *arguments)] = (name, taken)
+        """Start a task in one of the processes; if one of them was just killed, the task has failed, as all others."""
+        try:
+            task = self._executor.submit(call, *arguments)
+        except BrokenProcessPool as error:
+            task = Future()
+            task.set_exception(error)
+        self.tasks[task] = (name, taken)
 
     def restart(self) -> list[str]:
         """Replace the processes after one of them was killed, and with it the pool; return the tasks that it had."""
         lost = [name for name, _ in self.tasks.values()]
         self.tasks.clear()
         self.close()
-        self._executor = processes(self.seats, self.threads, self.card).__enter__()
+        self._executor = processes(self.seats, self.threads, self.card)
         return lost
 
     def close(self) -> None:
         """Wait until all processes have ended."""
-        self._executor.__exit__(None, None, None)
+        self._executor.shutdown()
 
 
 @contextmanager

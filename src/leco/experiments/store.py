@@ -215,9 +215,13 @@ class Store(AnyStore):
         """Store an ontology, once for all stages that use it; a damaged one is written again."""
         path = self.ontologies / f"{ontology.fingerprint}.json"
         content = json.dumps(ontology.to_dict(), ensure_ascii=False).encode()
-        if not path.is_file() or path.read_bytes() != content:
+        try:
+            if path.is_file() and path.read_bytes() == content:
+                return
             self.ontologies.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, content)
+        except OSError as error:
+            raise LecoError(f"{path}: cannot be written: {error.strerror}") from None
+        write_bytes(path, content)
 
     def set_aside(self, fingerprint: str, say: Callable[[str], object]) -> None:
         """Move what is in the place of a stage that is to be trained, such as a part of a copy, out of the way."""

@@ -226,6 +226,8 @@ class Run:
     def train(self, machine: Machine, watch: Watch = lambda *_: None) -> Model:
         """Train the missing stages, write the bundle of the last period's model, and load it."""
         machine = replace(machine, say=_once(machine.say))
+        if leads():
+            self.store.keep_ontology(self.periods.ontology)
         answered = False
         for stage in self.plan.stages:  # also complete ones: all processes must ask for the same
             run_stage(stage, self.periods, self.store, machine, watch, may_diverge=self.plan.may_diverge(stage))
@@ -237,8 +239,6 @@ class Run:
         final, _ = self.final
         if final != last:
             machine.say(f"training on all labels failed ({self._diverged(last)}); the model is the trial")
-        if leads():
-            self.store.keep_ontology(self.periods.ontology)
         if leads() and self.plan.trials:
             trial = self.plan.trials[decide(self.plan, self.store)].fingerprint
             tried = trials(self.plan, self.store)

@@ -79,7 +79,7 @@ def p_text(finding: Finding) -> str:
 
 def to_markdown(report: Report) -> str:
     """Tables, conclusions and plans as Markdown; figures are in the HTML page only."""
-    lines = ["# Report", "", f"{plural(report.stages, 'stage')} in {escape(str(report.runs))}.", ""]
+    lines = ["# leco report", "", f"{plural(report.stages, 'stage')} in {escape(str(report.runs))}.", ""]
     for analysis in report.models:
         lines += _md_analysis(analysis)
     for part in report.parts:

@@ -263,6 +263,16 @@ def test_the_card_lists_the_trials(whole):
     assert "trained again on all labels" in card
 
 
+def test_a_damaged_ontology_is_written_again_before_the_first_answer_is_kept(whole, tmp_path):
+    shutil.copytree(whole.runs, tmp_path / "runs")
+    (first,) = (tmp_path / "runs" / "bundles").glob("*first-answer*")
+    shutil.rmtree(first)
+    (ontology,) = (tmp_path / "runs" / "ontologies").glob("*.json")
+    ontology.write_text("{")
+    prepared(whole.file, tmp_path / "runs").train(Machine("cpu"))
+    assert first.is_dir()
+
+
 def test_the_first_answer_is_a_model_that_predicts(whole):
     (folder,) = (whole.runs / "bundles").glob("*first-answer*")
     label = first_answer(whole.run.plan, whole.run.store)
