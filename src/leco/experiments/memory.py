@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor, nn
 
 from leco.dataset import Periods
@@ -102,8 +100,7 @@ def least_memory(stage: Stage, periods: Periods) -> StepMemory | None:
     that recompute activations, or are trained in part, keep less.
     """
     settings = stage.training.network
-    alone = Fabric(accelerator="cpu", devices=1, strategy=SingleDeviceStrategy(torch.device("cpu")))  # under torchrun
-    job = make_job(_small(stage, 2), periods, 0, alone, None)
+    job = make_job(_small(stage, 2), periods, 0, make_fabric("cpu", settings.precision), None)
     view = make_views(job, job.steps[0], 0)["new", "strong"]
     try:
         with torch.device("meta"):
