@@ -3,7 +3,7 @@
 import inspect
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,7 +18,7 @@ _Returned = TypeVar("_Returned")
 _CLASSES: dict[Any, Any] = {int: Integral, float: Real, Path: os.PathLike}
 _NAMES: dict[Any, str] = {
     **{bool: "True or False", int: "a whole number", float: "a number", str: "a string", Path: "a path"},
-    **{Mapping: "a mapping", Sequence: "a list"},
+    **{Mapping: "a mapping", Sequence: "a list", Iterable: "a list"},
 }
 
 
@@ -42,7 +42,11 @@ def checks_arguments(function: Callable[_Arguments, _Returned]) -> Callable[_Arg
 
     @wraps(function)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Returned:
-        for name, values in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # Python's own message names the function
+        for name, values in given.items():
             several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
             for value in values if several else (values,):
                 kinds = tuple(_kinds(annotations().get(name, Any)))
@@ -66,8 +70,12 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _is_a(value: object, kind: Any) -> bool:
-    if (isinstance(value, bool) and kind in (int, float)) or (isinstance(value, str | bytes) and kind is Sequence):
+    if (isinstance(value, bool) and kind in (int, float)) or (
+        isinstance(value, str | bytes) and kind in (Sequence, Iterable)
+    ):
         return False
+    if kind is bool and type(value).__module__ == "numpy":  # which is not imported for this alone
+        return type(value).__name__ in ("bool", "bool_")
     return isinstance(value, _CLASSES.get(kind, kind))
 
 

@@ -119,9 +119,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_replaceable(path: Path, mark: bytes, overwrite: bool) -> None:
-    """Refuse to replace a file that leco did not write: one that lacks a mark which all of its kind have."""
+    """Refuse to replace a file that leco did not write: one without the pattern that all of its kind have."""
     content = b"" if overwrite or not path.is_file() else read_bytes(path, sys.maxsize)
-    if content and mark not in content:
+    if content and not re.search(mark, content):
         raise LecoError(f"{path}: was not written by leco; choose another file, or replace it with --overwrite")
 
 

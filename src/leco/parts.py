@@ -13,6 +13,7 @@ def _as_list(value: Any) -> Any:
     """Convert one learning rate, several, or a comma-separated text to a sequence."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
+    value = value.tolist() if hasattr(value, "tolist") else value  # arrays
     return value if isinstance(value, list | tuple) else [value]
 
 

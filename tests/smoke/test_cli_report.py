@@ -39,9 +39,10 @@ def test_a_report_is_written_in_every_format(folder, name):
     assert "conclusions: " in result.stdout
     assert (folder / name).stat().st_size > 300
     assert leco("report", "runs", "-o", name, cwd=folder).returncode == 0
-    (folder / name).write_text("# Report\nmine\n")
+    mine = "# leco report\n\nMy own.\n\n## Report\n% Needs \\usepackage{booktabs}.\n"
+    (folder / name).write_text(mine)
     assert_refused(["report", "runs", "-o", name], f"{name}: was not written by leco; choose another file", folder)
-    assert (folder / name).read_text() == "# Report\nmine\n"
+    assert (folder / name).read_text() == mine
     assert leco("report", "runs", "-o", name, "--overwrite", cwd=folder).returncode == 0
     assert (folder / name).stat().st_size > 300
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import leco
 from leco import Dataset, LecoError, Method, Model, Ontology, Settings
@@ -58,10 +59,19 @@ def test_an_argument_of_another_type_is_named(function, name):
         (lambda: Dataset.from_folders("v1", 2, ontology="o.yaml"), "folders: must be the path of a local file or fol"),
         (lambda: Dataset.from_arrays("x", LABELS), "features: must be an array of numbers (n, d), not 'x'"),
         (lambda: Dataset.from_arrays([[1], [1, 2]], LABELS), "features: must be an array of numbers (n, d), not [[1],"),
+        (lambda: Dataset.from_arrays(FEATURES + 1j, LABELS), "features: must be an array of numbers (n, d), not array"),
+        (
+            lambda: Dataset.from_arrays(FEATURES.astype("M8[s]"), LABELS),
+            "features: must be an array of numbers (n, d),",
+        ),
+        (lambda: Dataset.from_arrays(FEATURES[:, :0], LABELS), "features must have the shape (n, d), not (3, 0)"),
+        (lambda: Dataset.from_arrays(FEATURES, LABELS, "v1"), "versions: need an ontology; pass one as `ontology`"),
         (lambda: Dataset.from_arrays(FEATURES, 3), "labels: must be a list of values, one for each sample, not 3"),
         (lambda: Dataset.from_arrays(FEATURES, LABELS[:2]), "labels: has 2 values, but there are 3 feature vectors"),
         (lambda: Dataset.from_arrays(FEATURES, LABELS, split=["test"]), "split: has 1 values, but there are 3"),
         (lambda: Dataset.from_arrays(FEATURES, LABELS, ontology=3), "ontology: must be a leco.Ontology, a path or a m"),
+        (lambda: Ontology.from_taxonomy("pets", "v1", [("dog",)]), "versions: must be a list, not 'v1'"),
+        (lambda: Ontology.from_taxonomy("pets", ["v1"], [1]), "lineage 0 of pets: (1,) must have one name for each"),
         (lambda: Dataset.from_table({"image": 1}, "o.yaml"), "the column 'image' must be a list of values, not 1"),
     ],
 )
@@ -76,7 +86,35 @@ def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
     data = leco.benchmark("digits-leco", size=np.int64(40))
     assert sum(data.counts()["v2"].values()) > 0
     with pytest.raises(LecoError, match="no such bundle"):
-        leco.load(Path(tmp_path) / "model", verify=True)
+        leco.load(Path(tmp_path) / "model", verify=np.bool_(True))
+    table = Dataset.from_table({"image": ["a.png"]}, "ontology.yaml", image_size=np.int64(8))
+    assert type(table.image_size) is int
+    assert leco.settings.OptimiserSettings(learning_rate=np.array([0.1, 0.2])).learning_rate == (0.1, 0.2)
+
+
+REVERSED = FEATURES[::-1]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        REVERSED,
+        REVERSED.astype(object),
+        torch.tensor(REVERSED.copy()).bfloat16(),
+        torch.tensor(REVERSED.copy()).requires_grad_(),
+    ],
+    ids=["reversed", "objects", "bfloat16", "with gradients"],
+)
+def test_features_of_any_layout_and_type_are_numbers(features):
+    torch.testing.assert_close(Dataset.from_arrays(features, LABELS).features, torch.tensor(REVERSED.copy()).float())
+
+
+def test_labels_may_be_tensors_and_columns_may_hold_arrays():
+    pets = Ontology.from_taxonomy("pets", np.array(["v1"]), [("cat",), ("dog",)])
+    data = Dataset.from_arrays(FEATURES, [torch.tensor(1), 0, torch.tensor(-1)], ontology=pets)
+    assert data.labels.known["v1"].tolist() == [1, 0, -1]
+    table = {"image": ["a.png"], "label": [np.zeros(2)], "version": [np.float32("nan")]}
+    assert Dataset.from_table(table, pets).table["version"] == [""]
 
 
 def test_unknown_arguments_are_python_s_own_error():

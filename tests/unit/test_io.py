@@ -94,18 +94,18 @@ def test_json_that_is_right_is_read():
     assert from_json('{"a": [1, 2.5, null, true, "x"]}') == {"a": [1, 2.5, None, True, "x"]}
 
 
-def test_only_files_with_a_mark_and_empty_ones_are_replaceable(tmp_path):
+def test_only_files_with_the_pattern_and_empty_ones_are_replaceable(tmp_path):
     path = tmp_path / "report.md"
-    io.check_replaceable(path, b"# Report", overwrite=False)
-    for content in (b"", b"\n# Report\n"):
+    io.check_replaceable(path, rb"\A# Report", overwrite=False)
+    for content in (b"", b"# Report\n"):
         path.write_bytes(content)
-        io.check_replaceable(path, b"# Report", overwrite=False)
-    path.write_bytes(b"# Thesis\n")
+        io.check_replaceable(path, rb"\A# Report", overwrite=False)
+    path.write_bytes(b"# Thesis\n## Report\n")
     with pytest.raises(
         LecoError, match=r"report\.md: was not written by leco; choose another file, or replace it with"
     ):
-        io.check_replaceable(path, b"# Report", overwrite=False)
-    io.check_replaceable(path, b"# Report", overwrite=True)
+        io.check_replaceable(path, rb"\A# Report", overwrite=False)
+    io.check_replaceable(path, rb"\A# Report", overwrite=True)
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def export(
     from leco.model.model import load
     from leco.model.onnx import input_shape, output_names
 
-    check_replaceable(output, b"leco.versions", overwrite)
+    check_replaceable(output, rb"leco\.versions", overwrite)
     model = load(bundle, verify=not no_verify)
     if bundle.resolve() in output.resolve().parents:
         raise LecoError(f"{output}: is inside the bundle; choose another place")

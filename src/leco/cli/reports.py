@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from leco.reports.sections import Section
     from leco.reports.stored import Line
 
-_WRITERS = {  # imported when they are used; and a part of what they write
-    ".html": ("leco.reports.page", "to_html", b"<title>leco report"),
-    ".md": ("leco.reports.formats", "to_markdown", b"# leco report\n"),
-    ".tex": ("leco.reports.formats", "to_latex", b"% Needs \\usepackage{booktabs}."),
-    ".csv": ("leco.reports.formats", "to_csv", b"section,benchmark,data,"),
+_WRITERS = {  # imported when they are used; and a pattern of what they write
+    ".html": ("leco.reports.page", "to_html", rb"<title>leco report"),
+    ".md": ("leco.reports.formats", "to_markdown", rb"\A# leco report\n\n[0-9,]+ stages? in "),
+    ".tex": ("leco.reports.formats", "to_latex", rb"\A% Needs \\usepackage\{booktabs\}\.\n"),
+    ".csv": ("leco.reports.formats", "to_csv", rb"\Asection,benchmark,data,"),
 }
 _MOST_PROBLEMS = 10
 _MOST_TO_CONFIRM = 20

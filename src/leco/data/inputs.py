@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -227,12 +227,15 @@ def _as_images(inputs: Any, shape: Sequence[int], side: int | None) -> Tensor:
 
 
 def _as_tensor(inputs: Any, wanted: str) -> Tensor:
-    if isinstance(inputs, Tensor):
+    if isinstance(inputs, Tensor) and not inputs.is_complex():
         return inputs
     try:
         array = np.require(inputs, requirements=["C", "W"])  # torch warns of arrays that are read-only
     except ValueError:
         raise LecoError(f"inputs: must be paths, or {wanted}, but the rows differ in length") from None
+    if array.dtype.kind == "O" and array.ndim:  # such as the values of a data frame whose columns are of several types
+        with suppress(TypeError, ValueError):
+            array = array.astype(np.float32)
     if array.dtype.kind not in "bfiu":
         raise LecoError(f"inputs: must be paths, or {wanted}, not {type(inputs).__name__}")
     return torch.from_numpy(array)

@@ -40,10 +40,10 @@ class ArrayDataset(Dataset):
     def of(cls, features: Any, labels: Any, versions: Any, *, ontology: Any, split: Any) -> "ArrayDataset":
         """Check the arguments of `from_arrays`, and build the dataset."""
         try:
-            vectors = torch.as_tensor(np.asarray(features, dtype=np.float32))
-        except (TypeError, ValueError):
+            vectors = _vectors(features)
+        except (TypeError, ValueError, RuntimeError):
             raise LecoError(f"features: must be an array of numbers (n, d), not {reprlib.repr(features)}") from None
-        if vectors.ndim != 2 or not len(vectors):
+        if vectors.ndim != 2 or not vectors.numel():
             raise LecoError(f"from_arrays: features must have the shape (n, d), not {tuple(vectors.shape)}")
         if not vectors.isfinite().all():
             row = int((~vectors.isfinite()).any(dim=1).nonzero()[0])
@@ -51,6 +51,8 @@ class ArrayDataset(Dataset):
         column = _column("labels", labels, len(vectors))
         if not (versions is None or isinstance(versions, str)):
             versions = _column("versions", versions, len(vectors))
+        if ontology is None and versions is not None:
+            raise LecoError("versions: need an ontology; pass one as `ontology`, or leave the versions out")
         if ontology is None:
             known = plain_labels(np.asarray(labels))
         else:
@@ -172,6 +174,17 @@ class ArrayDataset(Dataset):
             split=self.split,
             period=np.full(len(self.features), -1, dtype=np.int64),
         )
+
+
+def _vectors(features: Any) -> Tensor:
+    """Return features as 32-bit numbers; times and complex numbers are refused."""
+    if isinstance(features, Tensor):
+        features = features.detach().cpu()
+        features = features.float() if features.is_floating_point() else features
+    array = np.asarray(features)
+    if array.dtype.kind in "cmM":
+        raise TypeError
+    return torch.from_numpy(np.require(array, np.float32, ["C", "W"]))
 
 
 def _column(name: str, given: Any, count: int) -> NDArray[Any]:

@@ -197,10 +197,10 @@ class ManifestDataset(Dataset):
         image_size: int | None = None,
         modality: str | None = None,
     ) -> None:
-        if image_size is not None and (type(image_size) is not int or not 8 <= image_size <= 2_048):
+        if image_size is not None and not 8 <= image_size <= 2_048:
             raise LecoError(f"image_size: must be a whole number from 8 to 2048, not {image_size!r}")
         self._source, self._ontology, self._modality = source, ontology, modality
-        self._image_size = image_size
+        self._image_size = None if image_size is None else int(image_size)
         self.path = source if isinstance(source, Path) else source.source
         self.root = root if root is not None else self.path.parent
         self._has_root = root is not None

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from leco.data.manifest.table import Table
+from leco.dataset.labels import is_missing
 from leco.errors import LecoError
 
 
 def as_table(frame: Any) -> Table:
     """Convert a data frame or a mapping of columns to a table of text."""
     for method in ("to_pydict", "to_dict"):  # Arrow; pandas, polars
-        if hasattr(frame, method):
+        if hasattr(frame, method) and not isinstance(frame, type):
             convert = getattr(frame, method)
             try:
                 frame = convert(orient="list")
@@ -31,5 +32,4 @@ def as_table(frame: Any) -> Table:
 
 
 def _as_cell(value: Any) -> str:
-    missing = value is None or value != value  # NaN is not equal to itself
-    return "" if missing else str(value).strip()
+    return "" if is_missing(value) else str(value).strip()

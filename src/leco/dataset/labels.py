@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
+from torch import Tensor
 
 from leco.data.periods import Annotated, Part
 from leco.errors import LecoError
@@ -60,7 +61,7 @@ def as_ontology(given: object) -> Ontology:
         case str() | os.PathLike():
             return Ontology.load(os.fspath(given))
         case Mapping():
-            return Ontology.from_dict(given)
+            return Ontology.from_dict(dict(given))
     what = " ".join(reprlib.repr(given).split())
     raise LecoError(f"ontology: must be a leco.Ontology, a path or a mapping, not {what}")
 
@@ -121,16 +122,19 @@ def as_column(values: object) -> Array:
     """Values of any type, one per sample, as objects."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), np.array(None, dtype=object), values.data)
+    if isinstance(values, list | tuple):
+        values = [value.tolist() if isinstance(value, Tensor) else value for value in values]
     column: Array = column_or_1d(np.asarray(values, dtype=object), warn=True)
     return column
 
 
 def missing(values: Array) -> NDArray[np.bool_]:
     """Mask of missing values: None, NaN, pandas' NA or an empty string."""
-    return np.array([_is_missing(value) for value in values.tolist()], dtype=bool)
+    return np.array([is_missing(value) for value in values.tolist()], dtype=bool)
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
+    """Whether a value is None, NaN, pandas' NA or an empty string."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return (isinstance(value, str) and not value) or (isinstance(value, float) and value != value)
+    return (isinstance(value, str) and not value) or (isinstance(value, float | np.floating) and value != value)

@@ -2,6 +2,7 @@
 
 import copy
 import html
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -215,7 +216,7 @@ class Model:
         """
         if not self.description.modality.has_masks:
             raise LecoError(f"a model for {self.description.task} predicts classes, not masks: use predict")
-        if not isinstance(inputs, str | Path) and not _are_paths(inputs):
+        if not isinstance(inputs, str | os.PathLike) and not _are_paths(inputs):
             raise LecoError(f"inputs: must be a path, or a list of paths, not {type(inputs).__name__}")
         chosen, side = self._version(version).name, self.description.side
         assert side is not None
@@ -245,7 +246,7 @@ class Model:
             raise LecoError(f"split: {split!r} is not one of {', '.join(EVALUATED)}{nearest(split, EVALUATED)}")
         if isinstance(data, Dataset) and (ontology is not None or root is not None):
             raise LecoError("ontology and root are for the path of a manifest: a dataset has its own; leave them out")
-        if isinstance(against, str | Path):
+        if against is not None and not isinstance(against, Model):
             against = load(against, device=self._device)
         models = [self] if against is None else [self, against]
         check_comparable(self, against or self)
@@ -293,9 +294,11 @@ class Model:
 
     def _batches(self, inputs: Any, root: str | Path | None, size: int, share: Share = ALONE) -> Iterator[InputBatch]:
         known = self.description
+        if size < 1:
+            raise LecoError(f"batch_size: must be at least 1, not {size}")
         if known.modality.has_masks:
             raise LecoError(f"a model for {known.task} predicts masks: use predict_masks")
-        if isinstance(inputs, str | Path) or _are_paths(inputs):
+        if isinstance(inputs, str | os.PathLike) or _are_paths(inputs):
             below = None if root is None else Path(root)
             paths = _paths(inputs)
             return known.modality.inputs(paths, known.shape, known.side, size=size, root=below, share=share)
@@ -349,8 +352,8 @@ def load(folder: str | Path, *, device: str = "auto", verify: bool = True) -> Mo
 
 
 def _are_paths(inputs: Any) -> bool:
-    return isinstance(inputs, list | tuple) and all(isinstance(value, str | Path) for value in inputs)
+    return isinstance(inputs, list | tuple) and all(isinstance(value, str | os.PathLike) for value in inputs)
 
 
 def _paths(inputs: str | Path | Sequence[str | Path]) -> list[str]:
-    return [str(inputs)] if isinstance(inputs, str | Path) else [str(path) for path in inputs]
+    return [os.fsdecode(path) for path in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]

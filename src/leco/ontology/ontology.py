@@ -56,8 +56,9 @@ class Ontology:
         return parse(data)
 
     @classmethod
+    @checks_arguments
     def from_taxonomy(
-        cls, name: str, versions: Sequence[str], lineages: Iterable[Sequence[str]], ignored: Sequence[str] = ()
+        cls, name: str, versions: Iterable[str], lineages: Iterable[Sequence[str]], ignored: Iterable[str] = ()
     ) -> "Ontology":
         """Build a tree from one lineage per newest class, coarsest name first.
 
@@ -66,7 +67,7 @@ class Ontology:
         """
         from leco.ontology.taxonomy import taxonomy
 
-        return taxonomy(name, versions, lineages, ignored)
+        return taxonomy(name, list(versions), lineages, list(ignored))
 
     @classmethod
     @checks_arguments

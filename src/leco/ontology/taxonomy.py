@@ -15,12 +15,11 @@ def taxonomy(
     """Build a tree with one version per level; a class is its whole lineage, so names need not be unique."""
     levels: list[dict[tuple[str, ...], None]] = [{} for _ in versions]
     for number, lineage in enumerate(lineages):
+        lineage = tuple(lineage) if isinstance(lineage, Iterable) else (lineage,)
         if len(lineage) != len(versions) or not all(isinstance(level, str) for level in lineage):
-            raise LecoError(
-                f"lineage {number} of {name}: {tuple(lineage)} must have one name for each of {list(versions)}"
-            )
+            raise LecoError(f"lineage {number} of {name}: {lineage} must have one name for each of {list(versions)}")
         for depth, level in enumerate(levels, start=1):
-            level[tuple(lineage[:depth])] = None
+            level[lineage[:depth]] = None
     content: list[dict[str, Any]] = []
     parent_keys: dict[tuple[str, ...], str] = {}
     for version, level in zip(versions, levels, strict=True):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import sys
@@ -98,13 +99,24 @@ def test_an_array_of_vectors_is_predicted_as_its_file(vectors):
     file = vectors[0].folder.parent / "digits.npy"
     table = np.load(file)
     by_file = model.predict(file)
-    for array in (table, table.astype(np.float64), table.tolist(), pd.DataFrame(table), np.asfortranarray(table)):
+    arrays = [table, table.astype(np.float64), table.astype(object), np.asfortranarray(table)]
+    for array in (*arrays, table.tolist(), pd.DataFrame(table)):
         by_array = model.predict(array)
         assert by_array.answers == by_file.answers
     frozen = table.copy()
     frozen.flags.writeable = False
     assert model.predict(frozen[::-1]).answers == by_file.answers[::-1]
     assert model.predict(table, batch_size=7).to_dict()["label"] == by_file.to_dict()["label"]
+
+
+def test_objects_that_stand_for_paths_are_paths(vectors):
+    model = model_of(vectors[0])
+    entries = {entry.name: entry for entry in os.scandir(vectors[0].folder.parent)}
+    assert (
+        model.predict(entries["digits.npy"]).answers == model.predict(vectors[0].folder.parent / "digits.npy").answers
+    )
+    with pytest.raises(LecoError, match="bundle"):
+        model.evaluate("labels.csv", against=entries["digits.npy"])
 
 
 def test_images_of_the_side_are_cut_and_grey_ones_are_coloured(coloured):
@@ -221,6 +233,7 @@ WRONG = {
     "an unknown version": ({"version": "v3"}, "'v3' is not a version of digits"),
     "an empty version": ({"version": ""}, "'' is not a version of digits"),
     "no class": ({"top": 0}, "top: must be at least 1, not 0"),
+    "an empty batch": ({"batch_size": 0}, "batch_size: must be at least 1, not 0"),
     "a threshold that is no probability": ({"back_off": 1.5}, "back_off: must be a probability from 0 to 1, not 1.5"),
     "a threshold and a version": ({"back_off": 0.5, "version": "v1"}, "back_off chooses the version"),
     "a threshold and several classes": ({"back_off": 0.5, "top": 2}, "leave out version and top"),
