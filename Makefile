@@ -22,7 +22,7 @@ check: install  ## formatting, lint and types
 docs: install  ## build the documentation into build/docs; warnings, such as broken links, are errors
 	$(BIN)/sphinx-build -E -W --keep-going -b html docs build/docs
 
-bench: install  ## time what docs/explanation/performance.md reports: 20 minutes on an idle machine
+bench: install  ## time what docs/explanation/performance.md reports: 15 minutes on an idle machine
 	$(BIN)/python benchmarks/bench.py
 
 format: install  ## fix what `check` complains about, where a tool can

@@ -1,6 +1,6 @@
 """Every measurement of docs/explanation/performance.md in one sitting: `make bench`.
 
-    .venv/bin/python benchmarks/bench.py                      # all scripts: about 20 minutes on two idle cores
+    .venv/bin/python benchmarks/bench.py                      # all scripts: about 15 minutes on two idle cores
     .venv/bin/python benchmarks/bench.py --only growth views  # some of them
     .venv/bin/python benchmarks/bench.py --paste              # put the last tables and figures into the documentation
 
