@@ -123,6 +123,8 @@ def figures(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         for number, entry in enumerate(entry for entry in found if entry.get("figure") == name):
             plots._line(axes, number, entry["x"], entry["y"], entry["name"])
         axes.set(**dict(zip(("xlabel", "ylabel", "xscale", "yscale"), AXES[name], strict=True)))
+        if AXES[name][2] == "linear":
+            axes.locator_params(axis="x", integer=True)
         axes.set_ylim(bottom=0 if AXES[name][3] == "linear" else None)
         plots._legend(figure, axes)
         yield name, plots._svg(figure)
