@@ -103,12 +103,15 @@ def from_data(folder: Path, kind: str, paths: Sequence[Path], options: Options, 
 def _new_folder(folder: Path) -> Iterator[None]:
     """Create a folder, which must be new or empty; undo that if an exception is raised."""
     missing = next((path for path in (*reversed(folder.parents), folder) if not path.exists()), None)
+    occupied = LecoError(f"{folder}: is not an empty folder; choose a new one, since nothing is overwritten")
     if missing is None and (not folder.is_dir() or any(folder.iterdir())):
-        raise LecoError(f"{folder}: is not an empty folder; choose a new one, since nothing is overwritten")
+        raise occupied
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LecoError(f"{folder}: cannot be created: {error.strerror}") from None
+    if missing is not None and any(folder.iterdir()):  # reached through a folder that did not exist: new/../old
+        raise occupied
     try:
         yield
     except BaseException:

@@ -39,12 +39,12 @@ def families(sections: Iterable[Section]) -> list[Family]:
     """
     found: list[list[Section]] = []
     for section in sections:
-        for family in found if section.last else []:
+        for family in found if section.last and section.cells else []:
             if all(_comparable(section, other) for other in family):
                 family.append(section)
                 break
         else:
-            found.append([section] if section.last else [])
+            found.append([section] if section.last and section.cells else [])
     return [sorted(family, key=size_of) for family in found if family]
 
 
@@ -218,15 +218,18 @@ def _of(values: Mapping[str, float], name: str) -> str:
 
 
 def models(sections: Iterable[Section]) -> list[Analysis]:
-    """All models of the newest version of own data, whatever their settings: a table for each dataset and version."""
-    found: dict[tuple[str, str, str], dict[tuple[str, ...], dict[int, Record]]] = {}
+    """All models of the newest version of own data, whatever their settings: a table for each dataset and version.
+
+    Models that are chosen by another metric, since they predict masks, have a table of their own.
+    """
+    found: dict[tuple[str, str, str, str], dict[tuple[str, ...], dict[int, Record]]] = {}
     for section in sections:
         for record in section.records if not section.records[0].budget else ():
             if record.key.period == section.last:
-                table = found.setdefault((section.benchmark, record.ontology, record.version), {})
+                table = found.setdefault((section.benchmark, record.version, record.ontology, record.metric), {})
                 by_seed = table.setdefault((_model(record), record.key.method, f"{record.samples:,}"), {})
                 by_seed[record.seed] = max(by_seed.get(record.seed, record), record, key=lambda r: r.validation or 0.0)
-    return [_models(name, version, rows) for (name, _, version), rows in found.items()]
+    return [_models(name, version, rows) for (name, version, *_), rows in found.items()]
 
 
 def _model(record: Record) -> str:

@@ -117,7 +117,7 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path):
     draw(tmp_path, "v1/dog/a.png", "v2/dog/b.png", "full/x.png")
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "full", tmp_path / "file"):
+    for folder in (tmp_path / "full", tmp_path / "file", tmp_path / "new" / ".." / "full"):
         with pytest.raises(LecoError, match="is not an empty folder"):
             example(folder)
     bad, worse = tmp_path / "bad.json", tmp_path / "worse.json"
@@ -127,6 +127,7 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path):
         with pytest.raises(LecoError, match="has no 'categories'"):
             from_data(folder, "coco", [bad, worse], Options(folder))
     assert list((tmp_path / "empty").iterdir()) == []
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["x.png"]
     assert not (tmp_path / "some").exists()
     with pytest.raises(LecoError, match="cannot be created"):
         example(tmp_path / "file" / "inside")

@@ -147,5 +147,25 @@ def test_models_of_own_data_are_in_one_table_whatever_their_settings(tmp_path):
     assert linear[4] == str(Scores(expected))
 
 
+def test_models_that_predict_masks_have_a_table_of_their_own(tmp_path):
+    write_store(tmp_path, make_stages([0], {"lpl": 0.6}, "pets", cells=()), budget="")
+    masks = make_stages([0], {"lpl": 0.6}, "pets", cells=(), segmentation={"crop": 64})
+    write_store(tmp_path, masks, budget="", metric="miou")
+    made = models(sections(read_store(tmp_path).records))
+    assert sorted(table.caption[:4] for table in made) == ["mAcc", "mIoU"]
+    assert [len(table.rows) for table in made] == [1, 1]
+
+
+def test_stages_without_those_that_they_started_from_are_in_no_family(tmp_path):
+    classes = CLASSES | {"v3": CLASSES["v2"]}
+    for name in ("cifar-leco-1k", "cifar-leco-2k"):
+        stages = make_stages([0], {"lpl": 0.6}, name, periods=3, cells=())
+        newest = [(stage, score) for stage, score in stages if stage.period == 2]
+        write_store(tmp_path, newest, classes=classes, data=name, samples=SIZES[name])
+    found = sections(read_store(tmp_path).records)
+    assert len(found) == 2
+    assert analyses(found) == []
+
+
 def test_benchmarks_have_no_table_of_models(tmp_path):
     assert models(store_of(tmp_path, ["cifar-leco-1k"])) == []
