@@ -127,7 +127,8 @@ def main() -> None:
     numbers, found = ", ".join(map(str, speeds)), ", ".join(f"{speed:,.0f}" for speed in speeds.values())
     cores = os.cpu_count() or 1
     on_cpu = device == "cpu"
-    limit = "sums of BatchNorm's statistics, which processes wait for" if on_cpu else "sums of gradients and statistics over all GPUs"
+    shared = "sums of BatchNorm's statistics, which processes wait for"
+    limit = shared if on_cpu else "sums of gradients and statistics over all GPUs"
     row(
         "growth", f"images/s of {numbers} processes, {f'{cores} cores' if on_cpu else 'a GPU each'}", found, limit=limit
     )
