@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from leco.experiments.grid import Graph
 
 _COUNTS = (4, 2, 1)  # stages on a GPU
-_OTHER = 2 * 2**30  # bytes beside a step: CUDA itself, evaluation, cached views of `freeze`
+_OTHER = 2 * 2**30  # bytes beside a step: CUDA itself, evaluation
 _FAIR = 0.8  # of the memory that is free
 
 Measure = Callable[[str], tuple[int, int] | None]  # bytes that a step of a stage takes, and bytes that are free
@@ -29,11 +29,15 @@ def on_a_gpu(graph: "Graph", names: Iterable[str], most: int, measure: Measure) 
     """Return how many stages like each of these share a GPU.
 
     Heads on stored features are small. Of networks that have the backbone and the batch in common, the stage that takes
-    the most memory is measured; if it cannot be, each has a GPU of its own.
+    the most memory is measured; if it cannot be, each has a GPU of its own, as have those of `freeze`, whose cached
+    views may take 2 GB.
     """
     found, alike = dict.fromkeys(names, most), dict[object, list[str]]()
     for name in found if most > 1 else ():
-        if not graph.stages[name].on_features:
+        stage = graph.stages[name]
+        if not stage.on_features and stage.strategy == "freeze":
+            found[name] = 1
+        elif not stage.on_features:
             alike.setdefault(_kind(graph, name), []).append(name)
     for group in alike.values():
         measured = measure(max(group, key=lambda name: demand(graph.stages[name])))
