@@ -41,6 +41,13 @@ def test_what_cannot_be_measured_has_a_gpu_of_its_own():
     assert set(on_a_gpu(found, found.stages, 4, lambda _: None).values()) == {1}
 
 
+def test_a_stage_of_freeze_has_a_gpu_of_its_own_for_its_cached_views():
+    cell = {"method": "lpl", "strategy": "freeze", "size": 40}
+    found = Graph.of([experiment("digits-leco", cell, {})], Path())
+    shared = on_a_gpu(found, found.stages, 4, lambda _: (GB, 24 * GB))
+    assert {found.stages[name].strategy: count for name, count in shared.items()} == {"scratch": 4, "freeze": 1}
+
+
 def test_nothing_is_measured_where_it_would_not_matter(monkeypatch):
     found = graph("ce")
 
