@@ -267,7 +267,7 @@ def _needed(sources: list[str], runs: Path, changes: dict[str, Any], settings: l
         stored.append(Trained(record.benchmark, key.method, strategy, key.annotation, record.head_start, record.seed))
     found: set[str] = set()
     for source in sources:
-        found |= needed(source, stored, changes, pairs(settings), data, Store(runs).files)
+        found |= needed(source, stored, changes, pairs(settings), root=data, memory=Store(runs).files)
     return found
 
 

@@ -57,7 +57,7 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers
             if are_large(periods.pool):
                 few = replace(periods, pool=repeated(periods.pool, _FEW), test=repeated(periods.test, _FEW))
                 periods = shrunken(few, Store(Path(folder)), Machine(device))
-            cost = _cost(benchmark, stages, to_do, periods, device, workers)
+            cost = _cost(benchmark, stages, to_do, periods, device=device, workers=workers)
             sizes = [path.stat().st_size for path in Path(folder).rglob("*.zip")]
         copied = sum(sizes) * (len(periods.pool) + len(periods.test)) // (2 * _FEW)
         found.append(replace(cost, copies=copied))
@@ -65,7 +65,7 @@ def costs(graph: Graph, missing: Iterable[str], root: Path, device: str, workers
 
 
 def _cost(
-    benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], periods: Periods, device: str, workers: int
+    benchmark: str, stages: Sequence[Stage], to_do: Sequence[Stage], periods: Periods, *, device: str, workers: int
 ) -> Cost:
     last = {kind_of(stage): stage for stage in to_do}  # of one kind, the last has the most classes
     paces = {kind: _pace(stage, periods, device, workers) for kind, stage in last.items()}

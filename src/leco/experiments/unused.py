@@ -23,7 +23,13 @@ class Trained:
 
 
 def needed(
-    source: str, stored: Iterable[Trained], common: dict[str, Any], settings: dict[str, str], root: Path, memory: Path
+    source: str,
+    stored: Iterable[Trained],
+    common: dict[str, Any],
+    settings: dict[str, str],
+    *,
+    root: Path,
+    memory: Path,
 ) -> set[str]:
     """Return the fingerprints of the stages that a benchmark or an experiment.yaml needs.
 

@@ -134,7 +134,7 @@ def costs(lines: Mapping[str, Sequence[CurvePoint]], chosen: Option) -> str:
     return _svg(figure)
 
 
-def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], name: str, marks: bool = True) -> None:
+def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], name: str, *, marks: bool = True) -> None:
     style = {"color": _COLOURS[number % 6], "linestyle": _LINES[number % 6], "linewidth": 1.8}
     marker = _MARKERS[number % 6] if marks and len(x) <= 40 else None
     axes.plot(list(x), list(y), marker=marker, markersize=4.5, label=_plain(name), **style)

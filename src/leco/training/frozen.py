@@ -94,7 +94,9 @@ def on_features(job: Job, network: AnyNetwork, transfer: TransferSettings) -> tu
         return None
     spans = -(-views // at_once)
     place(backbone, job.fabric.device).eval()
-    banks = {view: make_bank(job, backbone, view, indices, views, spans) for view, indices in drawn_in(job).items()}
+    banks = {
+        view: make_bank(job, backbone, view, indices, views, spans=spans) for view, indices in drawn_in(job).items()
+    }
     nothing = InMemory(torch.zeros(len(job.steps.samples), 0))  # inputs are no longer read
     banked = replace(
         job,
@@ -106,7 +108,7 @@ def on_features(job: Job, network: AnyNetwork, transfer: TransferSettings) -> tu
     return banked, network.on(nn.Identity())
 
 
-def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int, spans: int = 1) -> Bank:
+def make_bank(job: Job, backbone: nn.Module, kind: str, indices: Tensor, views: int, *, spans: int = 1) -> Bank:
     """Return a bank of some samples, with the views of the first steps."""
     steps, device, view = job.steps, job.fabric.device, getattr(job.views, kind)
 

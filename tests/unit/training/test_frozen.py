@@ -177,7 +177,7 @@ def test_a_bank_too_large_for_a_single_view_is_not_made(tmp_path, monkeypatch):
 
 def test_the_setting_decides_how_many_views_a_stage_makes(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(frozen, "make_bank", lambda *given: made.append(given[-2]) or make_bank(*given))
+    monkeypatch.setattr(frozen, "make_bank", lambda *given, **more: made.append(given[-1]) or make_bank(*given, **more))
     for draws in ("1", "1000"):
         wanted = experiment(
             "digits-leco",

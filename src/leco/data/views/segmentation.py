@@ -75,6 +75,7 @@ def joint(
     draws: Draws,
     base_size: int,
     crop: int,
+    *,
     scale: tuple[float, float] = (0.5, 2.1),
     fill: int = 0,
     sizes: Tensor | None = None,

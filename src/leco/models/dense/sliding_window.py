@@ -16,6 +16,7 @@ def sliding_window(
     version: str,
     window: int,
     stride: int,
+    *,
     flip: bool = True,
 ) -> Tensor:
     """Probabilities (n, c, h, w) of a version's classes, averaged over all windows that cover a pixel.
