@@ -106,14 +106,15 @@ class Config(StoredRecord):
     @model_validator(mode="after")
     def _has_settings(self) -> Self:
         rates = self.training.get("optimiser", {}).get("learning_rate")
-        steps = self.training.get("batches", {}).get("steps")
+        batches = self.training.get("batches", {})
         decay = self.training.get("optimiser", {}).get("weight_decay")
         if not (isinstance(rates, tuple) and rates and _are_numbers(rates)):
             raise ValueError("training.optimiser.learning_rate: should be a list of numbers")
         if not _are_numbers(decay if isinstance(decay, tuple) else (decay,)):
             raise ValueError("training.optimiser.weight_decay: should be a number")
-        if type(steps) is not int:
-            raise ValueError("training.batches.steps: should be a whole number")
+        for name in ("steps", *(["size"] if "size" in batches else [])):
+            if type(batches.get(name)) is not int:
+                raise ValueError(f"training.batches.{name}: should be a whole number")
         return self
 
 

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -159,10 +160,12 @@ def _run() -> None:
         _end_broken_pipe()
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror}")
-    except RuntimeError as error:  # Python raises it for symlink loops
-        if "Symlink loop" not in str(error):
-            raise
-        _fail(f"{error}; remove the link")
+    except RuntimeError as error:
+        if "Symlink loop" in str(error):  # Python's own
+            _fail(f"{error}; remove the link")
+        if os.environ.get("WORLD_SIZE", "1") != "1" and re.search("closed by peer|reset by peer", str(error)):
+            _fail("another process of torchrun has ended; if it failed, its own message says why")
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from leco.devices import place
 from leco.errors import LecoError, first_line, nearest
 from leco.models.folding import folded
+from leco.models.layers import width
 from leco.models.names import top_of, trunk_of
 from leco.models.timm_models import check_memory, first_convolutions, input_config, is_timm, timm_options
 from leco.models.weights import Weights
@@ -56,7 +57,7 @@ class Stacked(nn.Module):
 
     def __init__(self, trunk: nn.Module, top: str) -> None:
         super().__init__()
-        self.trunk, self.top = trunk, Features(top, int(trunk.num_features))  # type: ignore[arg-type]
+        self.trunk, self.top = trunk, Features(top, width(trunk))
         self.num_features = self.top.num_features
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -49,3 +49,9 @@ def norms(backbone: nn.Module, frozen: float, *, all_of_them: bool) -> Iterator[
     for module in backbone.modules():
         if isinstance(module, Norm) and (all_of_them or (module.affine and id(module.weight) in kept)):
             yield module
+
+
+def width(backbone: nn.Module) -> int:
+    """Number of features that a backbone returns; MobileNetV3 and others of timm have layers after the pooling."""
+    found: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+    return int(found)

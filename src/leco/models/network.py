@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from leco.errors import LecoError, first_line
+from leco.models.layers import width
 from leco.models.recompute import blocks
 from leco.ontology.version import Version
 
@@ -49,7 +50,7 @@ class Network(AnyNetwork):
         super().__init__()
         self.backbone = backbone
         self.versions = tuple(version.name for version in versions)
-        features = int(backbone.num_features)  # type: ignore[arg-type]
+        features = width(backbone)
         # A list, since version names may contain dots, which ModuleDict refuses.
         self.heads = nn.ModuleList(nn.Linear(features, len(version)) for version in versions)
         for head in self.heads:

@@ -524,3 +524,16 @@ def test_pipes_are_no_images_and_more_classes_than_there_are_cannot_be_asked_for
     image = next((pictures / "images").rglob("*.png"))
     header = leco("predict", new.folder, image, "--top", 10**8).stdout.splitlines()[0]
     assert header.count("label") == len(new.ontology.newest)
+
+
+def test_a_file_that_one_of_several_processes_cannot_read_ends_all_with_a_message(new, pictures, tmp_path):
+    good = pictures / "images" / "6" / "1203.png"
+    for name in ("a.png", "b.png", "c.png"):
+        shutil.copy(good, tmp_path / name)
+    (tmp_path / "d.png").write_bytes(b"no image")  # in the share of the second process
+    rows = "".join(f"{name}.png,6,v2,test\n" for name in "abcd")
+    (tmp_path / "labels.csv").write_text(f"image,label,version,split\n{rows}")
+    result = leco_processes(2, "evaluate", new.folder, tmp_path / "labels.csv")
+    assert result.returncode != 0
+    assert "d.png: is not an image" in result.stderr
+    assert "[rank" not in result.stderr  # torch's mark of a traceback

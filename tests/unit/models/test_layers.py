@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from leco.models import build_backbone
-from leco.models.layers import layer_numbers, norms, trained_parameters
+from leco.models.layers import layer_numbers, norms, trained_parameters, width
 
 
 def small() -> nn.Module:
@@ -76,3 +76,9 @@ def test_what_is_on_top_of_a_backbone_is_its_last_layer():
     below = layer_numbers(build_backbone("test_efficientnet", (3, 32, 32)))
     assert {name: numbers[f"trunk.{name}"] for name in below} == below
     assert numbers["top.layers.0.weight"] == max(below.values()) + 1
+
+
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "ghostnet_050", "resnet18+mlp", "wrn-10-1"])
+def test_the_width_is_that_of_the_features_that_a_backbone_returns(name):
+    backbone = build_backbone(name, (3, 32, 32)).eval()
+    assert backbone(torch.rand(1, 3, 32, 32)).shape == (1, width(backbone))

@@ -35,10 +35,15 @@ def test_folders_that_are_not_stages_are_left_out_with_a_message(tmp_path):
     odd["config"]["training"]["optimiser"]["learning_rate"] = ["fast"]
     (runs / "stages" / "odd").mkdir()
     (runs / "stages" / "odd" / "summary.json").write_text(json.dumps(odd))
+    odd["config"]["training"]["optimiser"]["learning_rate"] = [0.1]
+    odd["config"]["training"]["batches"]["size"] = "many"
+    (runs / "stages" / "size").mkdir()
+    (runs / "stages" / "size" / "summary.json").write_text(json.dumps(odd))
     found = read_store(runs)
     assert len(found.records) == good
     messages = dict(problem.removeprefix(f"{runs}/stages/").split("/", 1) for problem in found.problems)
-    assert messages.keys() == {"bare", "bytes", "cut", "empty", "list", "odd"}
+    assert messages.keys() == {"bare", "bytes", "cut", "empty", "list", "odd", "size"}
+    assert messages["size"].endswith("config: training.batches.size: should be a whole number")
     assert messages["empty"] == "result.json: no such file"
     assert "summary.json: is damaged, or of another version of leco: Invalid JSON" in messages["cut"]
     assert "summary.json: is damaged, or of another version of leco: Invalid JSON" in messages["bytes"]
