@@ -169,3 +169,18 @@ def test_scores_where_nothing_was_counted_are_json():
     (found,) = (as_record({"v1": scores(torch.zeros(2, 3, dtype=torch.int64), ["a", "b"])}) or {}).values()
     assert found.macc is None
     assert json.loads(found.model_dump_json(), parse_constant=pytest.fail)["miou"] is None
+
+
+def test_chains_of_stages_without_end_are_left_out(tmp_path):
+    runs = write_store(tmp_path / "runs", make_stages([0], {"ce": 0.5}, cells=()))
+    last = next(runs.glob("stages/*/summary.json")).parent
+    content = json.loads((last / "summary.json").read_text())
+    before = last.name
+    for number in range(300):
+        shutil.copytree(last, last.with_name(f"{number:016}"))
+        content["config"]["previous"] = [before]
+        before = f"{number:016}"
+        (last.with_name(before) / "summary.json").write_text(json.dumps(content))
+    result = leco("report", "runs", "-o", "report.md", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "follows on 200 others" in result.stderr

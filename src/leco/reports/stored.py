@@ -30,6 +30,7 @@ from leco.text import percent
 
 Status = Literal["running", "partial", "broken", "diverged", "complete"]
 _USUAL = flatten(Settings().model_dump(mode="json"))  # of settings that a stage did not know yet
+_MOST_BEFORE = 200  # stages that lead to one, a period each
 STATUSES: tuple[Status, ...] = ("running", "partial", "broken", "diverged", "complete")  # as they are listed
 
 
@@ -137,9 +138,10 @@ def read_store(runs: Path) -> Stored:
             records.append(record)
         except LecoError as error:
             problems.append(_explained(folder, error))
-    circular = _circular({record.fingerprint: record.previous for record in records})
-    problems += [f"{runs / 'stages' / name}: is damaged: it starts from itself" for name in sorted(circular)]
-    return Stored(runs, tuple(r for r in records if r.fingerprint not in circular), tuple(map(printable, problems)))
+    endless = _endless({record.fingerprint: record.previous for record in records})
+    problem = f"is damaged: it starts from itself, or follows on {_MOST_BEFORE} others"
+    problems += [f"{runs / 'stages' / name}: {problem}" for name in sorted(endless)]
+    return Stored(runs, tuple(r for r in records if r.fingerprint not in endless), tuple(map(printable, problems)))
 
 
 def _explained(folder: Path, error: LecoError) -> str:
@@ -149,11 +151,11 @@ def _explained(folder: Path, error: LecoError) -> str:
     return text if text.startswith(str(folder)) else f"{folder}: {text}"
 
 
-def _circular(previous: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Stages that start from themselves, directly or through others."""
+def _endless(previous: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Stages that start from themselves, directly or through others, or come after too many others."""
     left = {name: {other for other in others if other in previous} for name, others in previous.items()}
-    while free := [name for name, others in left.items() if not others & left.keys()]:
-        for name in free:
+    for _ in range(_MOST_BEFORE):
+        for name in [name for name, others in left.items() if not others & left.keys()]:
             del left[name]
     return set(left)
 
