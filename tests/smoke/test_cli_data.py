@@ -54,7 +54,7 @@ BAD = {
         "cifar-leco-10k needs CIFAR-100, but data/cifar-100-python/train does not exist",
     ),
     "no folder": (["show", "digits-leco", "-o", "nowhere"], "nowhere: no such folder"),
-    "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "do not fit 1200 samples"),
+    "too large": (["split", "digits-leco", "--size", "9999", "-o", "s.json"], "there are 1,200; use a size of at most"),
     "not to be fetched": (["fetch", "inat-leco"], "inat-leco cannot be fetched: it needs Semi-iNat 2021"),
     "nothing to fetch": (["fetch", "digits-leco"], "digits-leco needs no data, so there is nothing to fetch"),
     "no split": (["show", "digits-leco", "--split", "s.json"], "s.json: no such file"),

@@ -75,7 +75,7 @@ def test_a_run_does_everything_once(project, calls):
     assert {name: number for name, number in calls.items() if name.startswith("image")} == {
         f"image {number}.png": 1 for number in range(24)
     }
-    assert calls["network"] <= 3 + 1  # one for each stage, and one to try beforehand
+    assert calls["network"] <= 3 + 2  # one for each stage, one to try beforehand, one for its memory
     assert calls["until"] <= 6
 
 

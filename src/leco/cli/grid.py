@@ -98,7 +98,7 @@ def grid(
     graph = Graph.of(wanted, data, runs, dry_run=dry_run)
     periods = shared_periods(wanted[0], data, graph.memory)
     check_network(graph.plans[0], periods)
-    if engine == "local":  # nodes of a cluster have other devices and memory than this machine
+    if engine == "local" and not dry_run:  # nodes of a cluster have other devices and memory than this machine
         check_batches(graph.plans[0], periods, device)
     missing = graph.missing(runs)
     typer.echo(

@@ -119,7 +119,7 @@ def run(
     wanted = experiment(source, changes, pairs(settings or [], backbone))
     store = Store(local_path(runs_folder))
     dataset = wanted.dataset(data)
-    ready = Run.prepare(wanted, dataset, store, start=wanted.start, target=bundle, device=device)
+    ready = Run.prepare(wanted, dataset, store, start=wanted.start, target=bundle, device=device, dry_run=dry_run)
     if leads():
         _print_plan(wanted, ready)
         for warning in dataset.unlabelled(wanted.method != str(Method())):

@@ -206,14 +206,19 @@ class Run:
         start: Path | None = None,
         target: Path | None = None,
         device: str = "auto",
+        dry_run: bool = False,
     ) -> "Run":
-        """Read the data, plan the stages, and raise every error that can be found before training."""
+        """Read the data, plan the stages, and raise every error that can be found before training.
+
+        A `dry_run` may be for another machine, so the memory of this one does not matter.
+        """
         periods = periods_for(procedure, data, start, memory=store.files)
         store.check()
         stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
         check_network(stages, periods)
         check_shares(procedure.training.batches.size)
-        check_batches(stages, periods, device)
+        if not dry_run:
+            check_batches(stages, periods, device)
         target = target or bundle_place(store.stages.parent, stages.periods[-1][-1], AUTO if stages.trials else "")
         check_target(target, periods.modality.name, start)
         return cls(periods, stages, store, target)
