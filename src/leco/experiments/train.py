@@ -208,10 +208,7 @@ class Run:
         device: str = "auto",
         dry_run: bool = False,
     ) -> "Run":
-        """Read the data, plan the stages, and raise every error that can be found before training.
-
-        A `dry_run` may be for another machine, so the memory of this one does not matter.
-        """
+        """Read the data, plan the stages, and raise every error found before training; a dry run needs no memory."""
         periods = periods_for(procedure, data, start, memory=store.files)
         store.check()
         stages = plan(procedure, periods) if procedure.time is None else fit_into(procedure, periods, store, device)
